@@ -1,0 +1,100 @@
+"""Forecast a training run's final loss from its first 10-30 %, and stop what cannot win.
+
+A loss curve divided by its own final loss, against the fraction of training done, is the same curve for small and large
+models whose tokens per parameter, AdamW timescale and learning-rate schedule match. Cheap proxy runs teach that curve; a
+prefix of an expensive run, aligned to it, gives the run's final loss with an interval.
+
+The way through the package: a :class:`Curve` (one run's steps and losses, with its :class:`Recipe`) → a
+:class:`CollapseModel` fitted on references → a :class:`Forecast` → a :class:`Decision`. :class:`CollapsePruner` does all
+of it inside an Optuna study.
+
+Names are loaded when first used (PEP 562): ``import hpo`` alone loads neither NumPy nor torch, Ray or Optuna.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hpo.adapters.curve_files import RecordedRun, read_runs
+    from hpo.adapters.optuna_pruner import CollapsePruner
+    from hpo.core.curve import Curve
+    from hpo.core.decision import Decision, Selection, StoppingSettings, decide, select
+    from hpo.core.metric import Metric
+    from hpo.core.forecast import Forecast, SweepForecast
+    from hpo.core.model import CollapseModel, ModelSettings
+    from hpo.core.recipe import Recipe
+    from hpo.core.schedules import Schedule, schedule
+    from hpo.core.session import Session, StopTraining
+
+    __version__: str
+
+_HOMES = {
+    "CollapseModel": "hpo.core.model",
+    "CollapsePruner": "hpo.adapters.optuna_pruner",
+    "Curve": "hpo.core.curve",
+    "Decision": "hpo.core.decision",
+    "Forecast": "hpo.core.forecast",
+    "Metric": "hpo.core.metric",
+    "ModelSettings": "hpo.core.model",
+    "Recipe": "hpo.core.recipe",
+    "RecordedRun": "hpo.adapters.curve_files",
+    "Schedule": "hpo.core.schedules",
+    "Selection": "hpo.core.decision",
+    "Session": "hpo.core.session",
+    "StopTraining": "hpo.core.session",
+    "StoppingSettings": "hpo.core.decision",
+    "SweepForecast": "hpo.core.forecast",
+    "decide": "hpo.core.decision",
+    "read_runs": "hpo.adapters.curve_files",
+    "schedule": "hpo.core.schedules",
+    "select": "hpo.core.decision",
+}
+
+__all__ = [
+    "CollapseModel",
+    "CollapsePruner",
+    "Curve",
+    "Decision",
+    "Forecast",
+    "Metric",
+    "ModelSettings",
+    "Recipe",
+    "RecordedRun",
+    "Schedule",
+    "Selection",
+    "Session",
+    "StopTraining",
+    "StoppingSettings",
+    "SweepForecast",
+    "__version__",
+    "decide",
+    "read_runs",
+    "schedule",
+    "select",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = _version()
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value  # the next access does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("collapse-hpo")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "0.0.0+source"

@@ -1,0 +1,73 @@
+"""Sustained divergence: a run that rose well above its own best and stayed there.
+
+One bad report proves nothing, so the rule wants :data:`PATIENCE` reports in a row, spanning at least :data:`SPAN` of the
+training, each above the run's best level by the factor :data:`RISE` and by many times the run's own noise. The best level
+is the lowest *median of three* reports in a row, so that one lucky value neither arms nor disarms the rule.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+PATIENCE = 4
+RISE = 0.25
+NOISE_FACTOR = 6.0
+SPAN = 0.01
+
+
+class DivergenceWatch:
+    """Follows one run's finite values in order of step, in O(1) a report.
+
+    Parameters
+    ----------
+    horizon : float or None
+        T in the unit of the steps; without it the span is not asked for.
+    """
+
+    def __init__(self, horizon: float | None) -> None:
+        self._horizon = horizon
+        self._last: deque[float] = deque(maxlen=3)
+        self._best = np.inf
+        self._streak = 0
+        self._streak_start = np.nan
+        self._step = np.nan
+        self._jumps: deque[float] = deque(maxlen=32)
+
+    @property
+    def diverging(self) -> bool:
+        """True while the last reports meet the rule."""
+        if self._streak < PATIENCE:
+            return False
+        return self._horizon is None or (self._step - self._streak_start) >= SPAN * self._horizon * (1 - 1e-9)
+
+    def add(self, step: float, value: float) -> None:
+        """Take one finite value; steps increase."""
+        self._step = step
+        if self._best < np.inf and value > self._best + self._rise():
+            self._streak += 1
+            self._streak_start = step if self._streak == 1 else self._streak_start
+        else:
+            self._streak = 0
+        if self._last and self._streak == 0:
+            self._jumps.append(abs(value - self._last[-1]))
+        self._last.append(value)
+        if len(self._last) == 3:
+            self._best = min(self._best, sorted(self._last)[1])
+
+    def extend(self, steps: NDArray[np.float64], values: NDArray[np.float64]) -> None:
+        """Take many finite values, as :meth:`add` on each; long logs are first thinned to block means."""
+        if values.size > 4096:
+            edges = np.linspace(0, values.size, 2049).astype(int)
+            sums = np.add.reduceat(values, edges[:-1])
+            steps, values = steps[edges[1:] - 1], sums / np.diff(edges)
+        for step, value in zip(steps.tolist(), values.tolist(), strict=True):
+            self.add(step, value)
+
+    def _rise(self) -> float:
+        noise = 0.0
+        if len(self._jumps) >= 4:
+            noise = NOISE_FACTOR * sorted(self._jumps)[len(self._jumps) // 2] / 0.954
+        return max(RISE * abs(self._best), noise)

@@ -1,0 +1,183 @@
+"""From a prefix and a shape to a distribution of the final value: alignment by generalised least squares.
+
+A prefix observes d = y − s = θ + (misfit) + noise at some t̂, θ = y(1) free. With V the covariance of misfit and noise,
+θ̂ = 1ᵀV⁻¹d / 1ᵀV⁻¹1 and var θ̂ = 1/(1ᵀV⁻¹1): later points weigh more because the misfit is pinned at t̂ = 1, without any
+hand-set window. With no misfit, V is the noise alone and θ̂ is the papers' early-align (log least squares).
+
+Trials of one sweep share the shape's own uncertainty (its coefficients, its trend in size): :func:`align_jointly` keeps
+that term common, so that differences between trials are known better than their levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+FloatArray = NDArray[np.float64]
+OUTLIER_SD = 4.0
+_OUTLIER_PASSES = 3
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """One trial's prefix against its shape.
+
+    Attributes
+    ----------
+    offset : ndarray, shape (n,)
+        d = y − s at the observed bins.
+    weights : ndarray, shape (n, n_nodes)
+        Interpolation from nodes to bins.
+    features : ndarray, shape (p,)
+        φ̃ = Lᵀφ with L Lᵀ = P: loadings of the trial on the p shared deviations.
+    noise : ndarray, shape (n,)
+        Variance of each bin mean.
+    """
+
+    offset: FloatArray
+    weights: FloatArray
+    features: FloatArray
+    noise: FloatArray
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Final values on the model's scale.
+
+    Attributes
+    ----------
+    level : ndarray, shape (n_trials,)
+        θ̂.
+    covariance : ndarray, shape (n_trials, n_trials)
+        Its covariance.
+    misfit : ndarray, shape (n_trials,)
+        Root mean square of each prefix's standardised residuals; 1 is as expected, 0 where a prefix is one bin.
+    """
+
+    level: FloatArray
+    covariance: FloatArray
+    misfit: FloatArray
+
+
+def generalised_mean(d: FloatArray, covariance: FloatArray) -> tuple[float, float, FloatArray]:
+    """Return θ̂, its variance and the weights a with θ̂ = aᵀd, for observations d of one level."""
+    factor = cho_factor(covariance, lower=True)
+    ones = cho_solve(factor, np.ones_like(d))
+    total = float(ones.sum())
+    weights = ones / total
+    return float(weights @ d), 1.0 / total, weights
+
+
+def tempered_noise(prefix: Prefix, covariance: FloatArray, outlier_sd: float = OUTLIER_SD) -> FloatArray:
+    """Return the noise variances with outlying bins (spikes) inflated until they no longer pull.
+
+    Each bin is compared with what all the others say of it; one further than ``outlier_sd`` away gets its squared distance
+    added.
+    """
+    noise = prefix.noise.copy()
+    spread = prefix.weights @ covariance @ prefix.weights.T * (1.0 + float(prefix.features @ prefix.features))
+    for _ in range(_OUTLIER_PASSES):
+        if noise.size < 3:
+            return noise
+        inverse = np.linalg.inv(spread + np.diag(noise))
+        ones = inverse.sum(axis=1)
+        projected = inverse - np.outer(ones, ones) / ones.sum()
+        scale = np.maximum(np.diag(projected), 1e-300)
+        distance = np.abs(projected @ prefix.offset) / scale
+        worst = int(np.argmax(distance * np.sqrt(scale)))
+        if distance[worst] * np.sqrt(scale[worst]) <= outlier_sd:
+            return noise
+        noise[worst] += distance[worst] ** 2
+    return noise
+
+
+def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray) -> Alignment:
+    """Return the joint distribution of the final values of trials that share one shape.
+
+    Parameters
+    ----------
+    prefixes : sequence of Prefix
+        Each with at least one bin.
+    covariance : ndarray, shape (n_nodes, n_nodes)
+        K, the covariance of one run's misfit and (in units of P) of the shared deviations.
+
+    Notes
+    -----
+    d_i = θ_i + W_i (Σ_k φ̃_ik u_k + r_i) + ε_i with u_k, r_i ~ N(0, K). The u_k are integrated out through their posterior on
+    the nodes that any trial observes: one system of p × n_used unknowns, not of all trials' bins.
+    """
+    used = np.flatnonzero(np.any([np.any(p.weights != 0, axis=0) for p in prefixes], axis=0))
+    k_used = covariance[np.ix_(used, used)]
+    p = prefixes[0].features.size
+    n_latent = p * used.size
+    levels, variances, misfits = (np.zeros(len(prefixes)) for _ in range(3))
+    gram, pull = np.zeros((n_latent, n_latent)), np.zeros(n_latent)
+    loadings = np.zeros((len(prefixes), n_latent))
+    for i, prefix in enumerate(prefixes):
+        w = prefix.weights[:, used]
+        factor = cho_factor(w @ k_used @ w.T + np.diag(prefix.noise), lower=True)
+        ones = cho_solve(factor, np.ones(len(w)))
+        total = ones.sum()
+        projected = cho_solve(factor, w) - np.outer(ones, ones @ w) / total  # (V⁻¹ − V⁻¹11ᵀV⁻¹/1ᵀV⁻¹1) W
+        levels[i], variances[i] = ones @ prefix.offset / total, 1.0 / total
+        gram += np.kron(np.outer(prefix.features, prefix.features), w.T @ projected)
+        pull += np.kron(prefix.features, projected.T @ prefix.offset)
+        loadings[i] = np.kron(prefix.features, ones @ w / total)
+        misfits[i] = _misfit(prefix, covariance)
+    mean_u, cov_u = _shared_deviation(gram, pull, k_used, p)
+    level = levels - loadings @ mean_u
+    return Alignment(level, np.diag(variances) + loadings @ cov_u @ loadings.T, misfits)
+
+
+def _shared_deviation(gram: FloatArray, pull: FloatArray, k_used: FloatArray, p: int) -> tuple[FloatArray, FloatArray]:
+    """Return mean and covariance of the stacked u given Σ φ̃φ̃ᵀ ⊗ WᵀQW and its pull, with prior I ⊗ K.
+
+    Written as C = C₀ − C₀ G (I + C₀G)⁻¹ C₀, so that a zero or singular K needs no inverse.
+    """
+    prior = np.kron(np.eye(p), k_used)
+    solve = np.linalg.solve(np.eye(len(prior)) + prior @ gram, prior)
+    cov = 0.5 * (solve + solve.T)
+    return cov @ pull, cov
+
+
+def _misfit(prefix: Prefix, covariance: FloatArray) -> float:
+    n = prefix.offset.size
+    if n < 2:
+        return 0.0
+    spread = prefix.weights @ covariance @ prefix.weights.T * (1.0 + float(prefix.features @ prefix.features))
+    full = spread + np.diag(prefix.noise)
+    level, _, _ = generalised_mean(prefix.offset, full)
+    off = prefix.offset - level
+    squares = float(off @ cho_solve(cho_factor(full, lower=True), off))
+    return float(np.sqrt(max(squares, 0.0) / (n - 1)))
+
+
+def draw_finals(level: FloatArray, covariance: FloatArray, dof: float, rng: np.random.Generator, n_draws: int) -> FloatArray:
+    """Return draws of the final values, shape (n_draws, n_trials): multivariate Student-t with ``dof``."""
+    root = _root(covariance)
+    scale = np.sqrt(dof / rng.chisquare(dof, size=(n_draws, 1))) if np.isfinite(dof) else 1.0
+    draws = level + scale * (rng.standard_normal((n_draws, level.size)) @ root.T)
+    return np.asarray(draws, dtype=np.float64)
+
+
+def probability_best(draws: FloatArray, margin: float = 0.0) -> FloatArray:
+    """Return P(trial has the lowest final value), shape (n_trials,), summing to 1; ties share.
+
+    With a ``margin`` (on the model's scale) a trial counts as best when it is within the margin of the lowest: the
+    probabilities then sum to more than 1.
+    """
+    lowest = np.min(draws, axis=1, keepdims=True)
+    wins = draws <= lowest + margin
+    if margin > 0:
+        return np.asarray(wins.mean(axis=0))
+    shared = wins.astype(np.float64)
+    return np.asarray((shared / shared.sum(axis=1, keepdims=True)).mean(axis=0))
+
+
+def _root(covariance: FloatArray) -> FloatArray:
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
