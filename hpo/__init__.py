@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from hpo.adapters.curve_files import RecordedRun, read_runs
     from hpo.adapters.optuna_pruner import CollapsePruner
     from hpo.core.curve import Curve
-    from hpo.core.decision import Decision, Selection, StoppingSettings, decide, select
-    from hpo.core.metric import Metric
+    from hpo.core.decision import Decision, Selection, StoppingSettings, SweepState, decide, select
     from hpo.core.forecast import Forecast, SweepForecast
+    from hpo.core.metric import Metric
     from hpo.core.model import CollapseModel, ModelSettings
     from hpo.core.recipe import Recipe
     from hpo.core.schedules import Schedule, schedule
@@ -46,6 +46,7 @@ _HOMES = {
     "StopTraining": "hpo.core.session",
     "StoppingSettings": "hpo.core.decision",
     "SweepForecast": "hpo.core.forecast",
+    "SweepState": "hpo.core.decision",
     "decide": "hpo.core.decision",
     "read_runs": "hpo.adapters.curve_files",
     "schedule": "hpo.core.schedules",
@@ -68,6 +69,7 @@ __all__ = [
     "StopTraining",
     "StoppingSettings",
     "SweepForecast",
+    "SweepState",
     "__version__",
     "decide",
     "read_runs",

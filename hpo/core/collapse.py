@@ -36,7 +36,7 @@ def loss_at(curve: Curve, fractions: ArrayLike) -> FloatArray:
 
 
 def normalised(curve: Curve, fractions: ArrayLike) -> FloatArray:
-    """Return ℓ(t̂) = L(t̂)/L(T) of a complete run.
+    """Return ℓ(t̂) = L(t̂)/L(T) of a complete run; exactly 1 at t̂ = 1.
 
     Raises
     ------
@@ -45,7 +45,8 @@ def normalised(curve: Curve, fractions: ArrayLike) -> FloatArray:
     """
     if curve.final_loss is None:
         raise ValueError(f"a normalised curve needs a complete run; {curve.run_id!r} ends at {curve.fraction_seen}")
-    return np.asarray(loss_at(curve, fractions) / curve.final_loss, dtype=np.float64)
+    ell = loss_at(curve, fractions) / curve.final_loss
+    return np.where(np.asarray(fractions, dtype=np.float64) >= 1.0, 1.0, ell)
 
 
 def collapse_spread(curves: Sequence[Curve], fractions: ArrayLike) -> FloatArray:

@@ -12,6 +12,7 @@ early-align.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,20 +50,20 @@ class ModelSettings:
     n_draws: int = 20_000
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready dict."""
-        return {"shape": self.shape.to_dict(), "max_misfit": self.max_misfit, "n_draws": self.n_draws}
+        """Return a JSON-ready dict; infinity, which JSON lacks, is the string "inf"."""
+        shape = {key: _json_number(value) for key, value in self.shape.to_dict().items()}
+        return {"shape": shape, "max_misfit": _json_number(self.max_misfit), "n_draws": self.n_draws}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ModelSettings:
         """Return the settings of :meth:`to_dict`; ``ValueError`` on unknown keys."""
         try:
-            shape = dict(data.get("shape", {}))
-            effects = tuple((str(k), float(v)) for k, v in shape.pop("effect_sd", {}).items())
-            rest = {k: v for k, v in data.items() if k != "shape"}
-            made = ShapeSettings(**shape) if not effects else ShapeSettings(**shape, effect_sd=effects)
-            return cls(shape=made, **rest)
-        except TypeError as error:
-            raise ValueError(f"model settings: {error}") from error
+            shape = {key: _from_json(value) for key, value in data["shape"].items()}
+            shape["effect_sd"] = tuple((str(k), float(v)) for k, v in shape["effect_sd"].items())
+            rest = {key: _from_json(value) for key, value in data.items() if key != "shape"}
+            return cls(shape=ShapeSettings(**shape), **rest)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"model settings are malformed: {error!r}") from error
 
 
 class CollapseModel:
@@ -197,6 +198,14 @@ class CollapseModel:
         if not judged:
             return []
         return [([group[k][0] for k in judged], aligned.level[judged], covariance[np.ix_(judged, judged)], shape.dof)]
+
+
+def _json_number(value: Any) -> Any:
+    return "inf" if value == math.inf else value
+
+
+def _from_json(value: Any) -> Any:
+    return math.inf if value == "inf" else value
 
 
 _Trial = tuple[int, Curve, Prefix]

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 FloatArray = NDArray[np.float64]
-OUTLIER_SD = 4.0
 _OUTLIER_PASSES = 3
 
 
@@ -72,7 +71,7 @@ def generalised_mean(d: FloatArray, covariance: FloatArray) -> tuple[float, floa
     return float(weights @ d), 1.0 / total, weights
 
 
-def tempered_noise(prefix: Prefix, covariance: FloatArray, outlier_sd: float = OUTLIER_SD) -> FloatArray:
+def tempered_noise(prefix: Prefix, covariance: FloatArray, outlier_sd: float) -> FloatArray:
     """Return the noise variances with outlying bins (spikes) inflated until they no longer pull.
 
     Each bin is compared with what all the others say of it; one further than ``outlier_sd`` away gets its squared distance
@@ -81,7 +80,7 @@ def tempered_noise(prefix: Prefix, covariance: FloatArray, outlier_sd: float = O
     noise = prefix.noise.copy()
     spread = prefix.weights @ covariance @ prefix.weights.T * (1.0 + float(prefix.features @ prefix.features))
     for _ in range(_OUTLIER_PASSES):
-        if noise.size < 3:
+        if noise.size < 3 or np.isinf(outlier_sd):
             return noise
         inverse = np.linalg.inv(spread + np.diag(noise))
         ones = inverse.sum(axis=1)

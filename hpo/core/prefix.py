@@ -29,7 +29,7 @@ def prefix_of(curve: Curve, shape: Shape) -> Prefix | None:
         offset = offset - surrogate_mean(shape.surrogate, curve.recipe, fractions)
     loading = np.linalg.cholesky(shape.uncertainty).T @ features
     prefix = Prefix(offset, weights, loading, bin_noise(curve, use, offset))
-    return replace(prefix, noise=tempered_noise(prefix, shape.covariance))
+    return replace(prefix, noise=tempered_noise(prefix, shape.covariance, shape.outlier_sd))
 
 
 def bin_noise(curve: Curve, use: NDArray[np.bool_], offset: FloatArray) -> FloatArray:
@@ -47,4 +47,4 @@ def bin_noise(curve: Curve, use: NDArray[np.bool_], offset: FloatArray) -> Float
         per_point = float((np.median(np.abs(np.diff(offset, 2))) / 0.6745) ** 2 / 6.0)
     else:
         per_point = 0.0
-    return np.maximum(per_point / counts, 1e-12)
+    return np.asarray(max(per_point, 1e-12) / counts, dtype=np.float64)

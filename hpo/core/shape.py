@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,26 +43,38 @@ class ShapeSettings:
     brownian_sd : float
         Prior sd of a run's misfit, per unit of √(−log t̂), on the model's scale (log loss).
     covariance_weight : float
-        Prior weight of the Brownian covariance, in references.
+        Prior weight of the Brownian covariance, in references; infinite: the references teach no covariance.
     scale_weight : float
-        Prior weight of ``brownian_sd`` itself, in references.
+        Prior weight of ``brownian_sd`` itself, in references; infinite: it is taken as given.
+    template_sd : float
+        Prior sd of the family's mean curve about m, in multiples of a run's misfit sd; 0: the mean is m itself.
     effect_sd : tuple of (name, π)
         Prior sd of each control's effect per unit of its log, in multiples of a run's misfit sd. A control missing
         here is not used.
     surrogate_mean : bool
         Let the papers' surrogate, fitted to the references, be the prior mean m.
+    outlier_sd : float
+        Bins further than this many sd from what all others say (spikes) lose their weight; infinite: none does.
+
+    Notes
+    -----
+    Degenerate settings give the simpler methods. With ``brownian_sd=0``, infinite weights, no effects, ``template_sd=0`` and
+    ``outlier_sd=inf``: the papers' surrogate with early-align (``surrogate_mean=True``). The same with a ``brownian_sd``
+    above 0 that dwarfs the noise, and no surrogate: the last value, that is the current best.
     """
 
     brownian_sd: float = 0.015
     covariance_weight: float = 6.0
     scale_weight: float = 2.0
+    template_sd: float = 1000.0
     effect_sd: tuple[tuple[str, float], ...] = (("log_tau", 10.0), ("log_tau_squared", 4.0), ("log_tpp", 6.0), ("log_n", 2.0))
     surrogate_mean: bool = False
+    outlier_sd: float = 4.0
 
     def __post_init__(self) -> None:
-        for name in ("brownian_sd", "covariance_weight", "scale_weight"):
-            if not (np.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise ValueError(f"{name} must be finite and at least 0; found {getattr(self, name)!r}")
+        for name in ("brownian_sd", "covariance_weight", "scale_weight", "template_sd", "outlier_sd"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be at least 0; found {getattr(self, name)!r}")
 
     def to_dict(self) -> dict[str, object]:
         """Return a JSON-ready dict."""
@@ -98,10 +111,13 @@ class Shape:
     covariance: FloatArray
     dof: float
     surrogate: Surrogate | None = None
+    has_template: bool = True
+    outlier_sd: float = 4.0
 
     def features(self, controls: dict[str, float]) -> FloatArray:
         """Return φ(x₀), shape (1 + n_controls,), of a run's controls by name."""
         row: FloatArray = _features(self.controls, self.centre, [controls])[0]
+        row[0] = float(self.has_template)
         return row
 
     def interpolation(self, fractions: FloatArray) -> FloatArray:
@@ -191,13 +207,26 @@ def fit_shape(
     target = residuals[:, keep] - (0.0 if means is None else means[:, keep])
     centre = np.array([np.mean([run[_plain(name)] for run in runs]) for name in controls])
     phi = _features(controls, centre, runs)
-    prior = np.array([1e-6] + [_prior_of(name, dict(settings.effect_sd)) ** -2 for name in controls])
+    phi[:, 0] *= settings.template_sd > 0
+    sds = [settings.template_sd or 1.0, *(_prior_of(name, dict(settings.effect_sd)) for name in controls)]
+    prior = np.array(sds) ** -2.0
     uncertainty: FloatArray = np.asarray(np.linalg.inv(phi.T @ phi + np.diag(prior)), dtype=np.float64)
     coefficients = uncertainty @ phi.T @ target
     error = target - phi @ coefficients
     n_free = max(len(runs) - float(np.sum((phi @ uncertainty) * phi)), 0.0)
     covariance, dof = _misfit_covariance(error, n_free, nodes, settings)
-    return Shape(nodes, controls, centre, coefficients, uncertainty, covariance, dof, surrogate)
+    return Shape(
+        nodes,
+        controls,
+        centre,
+        coefficients,
+        uncertainty,
+        covariance,
+        dof,
+        surrogate,
+        has_template=settings.template_sd > 0,
+        outlier_sd=settings.outlier_sd,
+    )
 
 
 def _misfit_covariance(
@@ -207,11 +236,15 @@ def _misfit_covariance(
     age = -np.log(nodes)
     judged = nodes >= 0.1
     squares = float(np.sum(np.mean(error[:, judged] ** 2 / age[judged], axis=1))) if judged.any() else 0.0
-    scale = (settings.scale_weight * settings.brownian_sd**2 + squares) / max(settings.scale_weight + n_free, 1e-12)
+    scale = _pooled(settings.brownian_sd**2, settings.scale_weight, squares, n_free)
     prior = scale * np.minimum(age[:, None], age[None, :])
-    dof = settings.covariance_weight + n_free
-    covariance = (settings.covariance_weight * prior + error.T @ error) / max(dof, 1e-12)
-    return covariance, max(dof, 1.0)
+    covariance = _pooled(prior, settings.covariance_weight, error.T @ error, n_free)
+    return np.asarray(covariance, dtype=np.float64), max(settings.covariance_weight + n_free, 1.0)
+
+
+def _pooled(prior: Any, weight: float, sum_of_squares: Any, n: float) -> Any:
+    """Return (weight · prior + sum of squares) / (weight + n), the prior itself where its weight is infinite."""
+    return prior if np.isinf(weight) else (weight * prior + sum_of_squares) / max(weight + n, 1e-12)
 
 
 def _plain(name: str) -> str:

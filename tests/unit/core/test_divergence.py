@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hpo.core.curve import Curve
+
+
+def curve(values, horizon=100):
+    return Curve.from_points(np.arange(1, len(values) + 1), values, horizon=horizon)
+
+
+def test_sustained_divergence_is_seen_within_five_reports():
+    healthy = list(4 - 0.02 * np.arange(20))
+    growing = [healthy[-1] * 1.2**k for k in range(1, 6)]
+    assert curve(healthy + growing).diverging
+
+
+def test_a_lucky_early_value_does_not_hide_divergence():
+    healthy = list(4 - 0.02 * np.arange(20))
+    healthy[5] = 0.5
+    growing = [healthy[-1] * 1.5**k for k in range(1, 6)]
+    assert curve(healthy + growing).diverging
+
+
+def test_a_lucky_early_value_does_not_make_a_healthy_run_diverge():
+    healthy = 4 - 0.02 * np.arange(60)
+    healthy[5] = 0.5
+    assert not curve(healthy).diverging
+
+
+@pytest.mark.parametrize("at", [5, 15, 29])
+def test_one_spike_of_twenty_times_is_not_divergence(at):
+    values = 4 - 0.02 * np.arange(30)
+    values[at] *= 20
+    assert not curve(values).diverging
+
+
+def test_a_run_that_came_back_is_not_diverging():
+    values = np.concatenate([np.linspace(4, 3, 30), [9, 9, 9, 9, 9], np.linspace(3, 2.9, 10)])
+    assert not curve(values).diverging
+
+
+def test_noise_alone_is_not_divergence():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        assert not curve(3 * (1 + 0.04 * rng.standard_normal(100))).diverging
+
+
+def test_a_short_hump_in_a_log_of_every_step_is_not_sustained():
+    values = np.linspace(4, 3, 2000)
+    values[1980:] *= 2  # 20 of 10,000 steps
+    assert not curve(values, horizon=10_000).diverging

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hpo.core.posterior import Prefix, align_jointly, draw_finals, generalised_mean, probability_best, tempered_noise
+
+NODES = np.array([0.1, 0.2, 0.3, 0.5])
+K = 0.02**2 * np.minimum(*np.meshgrid(-np.log(NODES), -np.log(NODES)))
+
+
+def prefix(offset, features=(1.0,), noise=1e-6):
+    n = len(offset)
+    return Prefix(np.array(offset), np.eye(n, NODES.size), np.array(features), np.full(n, noise))
+
+
+def brute_force(prefixes, covariance):
+    """The same joint law by one dense system over all bins of all trials, θ under a flat prior."""
+    sizes = [p.offset.size for p in prefixes]
+    starts = np.cumsum([0, *sizes])
+    big = np.zeros((starts[-1], starts[-1]))
+    for i, a in enumerate(prefixes):
+        for j, b in enumerate(prefixes):
+            shared = float(a.features @ b.features) + (i == j)
+            block = shared * a.weights @ covariance @ b.weights.T + (np.diag(a.noise) if i == j else 0)
+            big[starts[i] : starts[i + 1], starts[j] : starts[j + 1]] = block
+    design = np.zeros((starts[-1], len(prefixes)))
+    for i in range(len(prefixes)):
+        design[starts[i] : starts[i + 1], i] = 1
+    inverse = np.linalg.inv(big)
+    cov = np.linalg.inv(design.T @ inverse @ design)
+    return cov @ design.T @ inverse @ np.concatenate([p.offset for p in prefixes]), cov
+
+
+def test_the_joint_law_equals_the_dense_solution():
+    rng = np.random.default_rng(0)
+    prefixes = [
+        prefix(1 + 0.02 * rng.standard_normal(n), features=rng.standard_normal(2) * 0.5, noise=noise)
+        for n, noise in ((2, 1e-5), (3, 1e-6), (4, 1e-4))
+    ]
+    made = align_jointly(prefixes, K)
+    level, cov = brute_force(prefixes, K)
+    np.testing.assert_allclose(made.level, level, rtol=1e-9)
+    np.testing.assert_allclose(made.covariance, cov, rtol=1e-7, atol=1e-14)
+
+
+def test_without_misfit_the_generalised_mean_weighs_by_the_noise_alone():
+    d, noise = np.array([1.0, 2.0, 4.0]), np.array([1.0, 2.0, 4.0])
+    level, variance, _ = generalised_mean(d, np.diag(noise))
+    assert level == pytest.approx(np.average(d, weights=1 / noise))
+    assert variance == pytest.approx(1 / np.sum(1 / noise))
+
+
+def test_later_bins_weigh_more_under_a_misfit_pinned_at_the_end():
+    _, _, weights = generalised_mean(np.zeros(4), K + 1e-5 * np.eye(4))
+    assert np.all(np.diff(weights) > 0)
+
+
+def test_a_spike_loses_its_weight_and_a_clean_prefix_keeps_all():
+    clean = prefix([1.0, 1.001, 0.999, 1.0])
+    spiked = prefix([1.0, 4.0, 0.999, 1.0])
+    np.testing.assert_array_equal(tempered_noise(clean, K, 4.0), clean.noise)
+    assert tempered_noise(spiked, K, 4.0)[1] > 1.0
+
+
+def test_two_seeds_of_draws_agree_with_the_normal_probability():
+    draws = draw_finals(np.array([0.0, 0.01]), np.eye(2) * 0.01**2, np.inf, np.random.default_rng(0), 100_000)
+    assert probability_best(draws)[0] == pytest.approx(0.7602, abs=0.005)  # Φ(1/√2)
+
+
+def test_ties_share_the_probability_of_being_best():
+    np.testing.assert_allclose(probability_best(np.zeros((10, 4))), 0.25)
