@@ -71,7 +71,8 @@ def test_no_template_and_a_free_walk_give_the_current_best():
         shape=ShapeSettings(100.0, np.inf, np.inf, template_sd=0.0, effect_sd=(), outlier_sd=np.inf), max_misfit=np.inf
     )
     prefix = target()
-    assert CollapseModel.fit(references(), settings).forecast(prefix).final_loss == pytest.approx(prefix.means[-1], rel=1e-6)
+    made = CollapseModel.fit(references(), settings).forecast(prefix)
+    assert made.final_loss == pytest.approx(prefix.means[-1], rel=5e-4)  # to within the interpolation between bins
 
 
 @pytest.mark.parametrize(("at", "within"), [(0.1, 0.01), (0.2, 0.005), (0.3, 0.003)])
