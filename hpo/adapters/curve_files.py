@@ -104,7 +104,7 @@ class RecordedRun:
             values,
             horizon=self.horizon,
             recipe=self.recipe,
-            settings=self.settings,
+            settings={k: v for k, v in self.settings.items() if not k.startswith("final_")},
             metric=self.metric,
             run_id=self.run_id,
             family=self.family,

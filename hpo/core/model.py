@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 
 from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast, SweepForecast, abstained_forecast, completed_forecast, judged_forecast
-from hpo.core.posterior import Prefix, align_jointly, draw_finals, probability_best
+from hpo.core.landscape import Landscape, fit_landscape, point_of, update
+from hpo.core.metric import Metric
+from hpo.core.posterior import Law, Prefix, align_jointly, probability_best
 from hpo.core.prefix import prefix_of
 from hpo.core.references import Family, Reference, families_of, is_reference
 from hpo.core.shape import ShapeSettings, controls_of
@@ -43,16 +45,20 @@ class ModelSettings:
         A prefix whose standardised residuals have a root mean square above this is not judged (``bad_misfit``).
     n_draws : int
         Joint draws for P(best).
+    landscape : bool
+        Let the references' final values bear on the differences between a sweep's trials.
     """
 
     shape: ShapeSettings = field(default_factory=ShapeSettings)
     max_misfit: float = 4.0
     n_draws: int = 20_000
+    landscape: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict; infinity, which JSON lacks, is the string "inf"."""
         shape = {key: _json_number(value) for key, value in self.shape.to_dict().items()}
-        return {"shape": shape, "max_misfit": _json_number(self.max_misfit), "n_draws": self.n_draws}
+        rest = {"max_misfit": _json_number(self.max_misfit), "n_draws": self.n_draws, "landscape": self.landscape}
+        return {"shape": shape, **rest}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ModelSettings:
@@ -73,6 +79,7 @@ class CollapseModel:
         self.settings = settings or ModelSettings()
         self.references = tuple(references)
         self.families = families_of(self.references, self.settings.shape)
+        self._landscapes: dict[tuple[str, Metric], Landscape | None] = {}
 
     @classmethod
     def fit(cls, curves: Sequence[Curve], settings: ModelSettings | None = None) -> CollapseModel:
@@ -91,22 +98,23 @@ class CollapseModel:
 
     def forecast(self, curve: Curve) -> Forecast:
         """Return the forecast of one run by itself."""
-        return self._forecasts([curve])[0][0]
+        found = self._align([curve])
+        return _forecasts([curve], found)[0]
 
     def forecast_many(self, curves: Sequence[Curve], rng: np.random.Generator) -> SweepForecast:
         """Return forecasts of a sweep's runs made together, with P(best) from joint draws.
 
-        Runs of one family share its shape's uncertainty; families are independent of each other.
+        Runs of one family share its shape's uncertainty, and the landscape of finished runs bears on their differences.
         """
-        forecasts, groups = self._forecasts(curves)
+        found = self._align(curves)
+        found = replace(found, law=self._with_landscape(curves, found.law))
+        forecasts = _forecasts(curves, found)
         draws = np.full((self.settings.n_draws, len(curves)), np.nan)
-        for members, level, covariance, dof in groups:
-            draws[:, members] = draw_finals(level, covariance, dof, rng, self.settings.n_draws)
-        judged = [i for i, f in enumerate(forecasts) if f.is_judged]
         p_best = np.full(len(curves), np.nan)
-        if judged:
-            p_best[judged] = probability_best(draws[:, judged])
-        return SweepForecast(tuple(forecasts), p_best, draws)
+        if found.law.members:
+            draws[:, found.law.members] = found.law.draw(rng, self.settings.n_draws)
+            p_best[found.law.members] = probability_best(draws[:, found.law.members])
+        return SweepForecast(forecasts, p_best, draws)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict with a ``schema`` number."""
@@ -135,23 +143,50 @@ class CollapseModel:
             raise ValueError("not a collapse model: references and settings are missing")
         return cls([Reference.from_dict(r) for r in references], ModelSettings.from_dict(data["settings"]))
 
-    def _forecasts(self, curves: Sequence[Curve]) -> tuple[list[Forecast], list[_Group]]:
-        """Return one forecast a curve, and the joint laws of the judged ones by group."""
-        out: dict[int, Forecast] = {}
+    def landscape_of(self, family: str, metric: Metric) -> Landscape | None:
+        """Return the landscape of the references with that label and metric, over all schedules; fitted once."""
+        if not self.settings.landscape:
+            return None
+        key = (family, metric)
+        if key not in self._landscapes:
+            known = [r for r in self.references if r.metric == metric and (not family or r.family in ("", family))]
+            finals = metric.to_model([r.final_loss for r in known])
+            self._landscapes[key] = fit_landscape([point_of(r.recipe, r.settings) for r in known], finals)
+        return self._landscapes[key]
+
+    def _with_landscape(self, curves: Sequence[Curve], law: Law) -> Law:
+        """Return the joint law once the landscape of each label and metric has been taken into account."""
+        level, covariance = law.level.copy(), law.covariance.copy()
+        groups: dict[tuple[str, Metric], list[int]] = {}
+        for k, i in enumerate(law.members):
+            groups.setdefault((curves[i].family, curves[i].metric), []).append(k)
+        for (family, metric), own in groups.items():
+            landscape = self.landscape_of(family, metric)
+            if landscape is None or len(own) < 2:
+                continue
+            points = [point_of(curves[law.members[k]].recipe, curves[law.members[k]].settings) for k in own]
+            block = np.ix_(own, own)
+            level[own], covariance[block] = update(law.level[own], law.covariance[block], *landscape.prior(points))
+        return replace(law, level=level, covariance=covariance)
+
+    def _align(self, curves: Sequence[Curve]) -> _Found:
+        """Return who is judged, their joint law from the prefixes, and what is known of each run."""
+        about: dict[int, dict[str, Any]] = {}
+        status: dict[int, str] = {}
         trials: dict[tuple[int, tuple[str, ...]], list[_Trial]] = {}
-        laws: list[_Group] = []
+        blocks: list[_Block] = []
         for i, curve in enumerate(curves):
-            status = self._abstains(curve)
-            if status is not None:
-                out[i] = abstained_forecast(status, curve)
+            found = self._abstains(curve)
+            if found is not None:
+                status[i] = found
             elif curve.final_loss is not None:
-                out[i] = completed_forecast(curve, curve.final_loss)
-                laws.append(([i], curve.metric.to_model([curve.final_loss]), np.zeros((1, 1)), np.inf))
+                status[i] = "complete"
+                blocks.append(([i], curve.metric.to_model([curve.final_loss]), np.zeros((1, 1)), np.inf))
             else:
-                self._prepare(i, curve, out, trials)
+                self._prepare(i, curve, status, about, trials)
         for (index, controls), group in trials.items():
-            laws += self._align(self.families[index], controls, group, out)
-        return [out[i] for i in range(len(curves))], laws
+            blocks += self._align_group(self.families[index], controls, group, status, about)
+        return _Found(Law.of(blocks), status, about)
 
     def _abstains(self, curve: Curve) -> str | None:
         """Return the status under which a curve is not judged, None if it is."""
@@ -168,36 +203,60 @@ class CollapseModel:
         return "no_family" if self.family_of(curve) is None else None
 
     def _prepare(
-        self, i: int, curve: Curve, out: dict[int, Forecast], trials: dict[tuple[int, tuple[str, ...]], list[_Trial]]
+        self,
+        i: int,
+        curve: Curve,
+        status: dict[int, str],
+        about: dict[int, dict[str, Any]],
+        trials: dict[tuple[int, tuple[str, ...]], list[_Trial]],
     ) -> None:
         """File a curve's prefix under its family and controls, or abstain."""
         family = self.family_of(curve)
         assert family is not None  # noqa: S101 - _abstains has checked
         shape = family.shape_for(controls_of(curve))
+        about[i] = {"family": family.name, "n_references": len(family.references), "controls": shape.controls}
         prefix = prefix_of(curve, shape)
         if prefix is None:
-            about = {"family": family.name, "n_references": len(family.references)}
-            out[i] = abstained_forecast("too_few_points", curve, **about)
+            status[i] = "too_few_points"
             return
-        trials.setdefault((self.families.index(family), shape.controls), []).append((i, curve, prefix))
+        trials.setdefault((self.families.index(family), shape.controls), []).append((i, prefix))
 
-    def _align(self, family: Family, controls: tuple[str, ...], group: list[_Trial], out: dict[int, Forecast]) -> list[_Group]:
-        """Fill in the forecasts of one group; return its joint law without those that fit too badly to be judged."""
+    def _align_group(
+        self,
+        family: Family,
+        controls: tuple[str, ...],
+        group: list[_Trial],
+        status: dict[int, str],
+        about: dict[int, dict[str, Any]],
+    ) -> list[_Block]:
+        """Return one group's joint law without the runs that fit too badly to be judged; note misfits and statuses."""
         shape = family.fit(controls)
-        aligned = align_jointly([prefix for _, _, prefix in group], shape.covariance)
+        aligned = align_jointly([prefix for _, prefix in group], shape.covariance)
         covariance = aligned.covariance * np.outer(*2 * [np.maximum(aligned.misfit, 1.0)])
         judged = []
-        for k, (i, curve, _) in enumerate(group):
-            misfit, sd = float(aligned.misfit[k]), float(np.sqrt(max(covariance[k, k], 0.0)))
-            about = {"family": family.name, "n_references": len(family.references), "controls": controls, "misfit": misfit}
-            if misfit > self.settings.max_misfit:
-                out[i] = abstained_forecast("bad_misfit", curve, **about)
-            else:
-                out[i] = judged_forecast(curve, float(aligned.level[k]), sd, shape.dof, **about)
-                judged.append(k)
+        for k, (i, _) in enumerate(group):
+            about[i]["misfit"] = float(aligned.misfit[k])
+            status[i] = "ok" if aligned.misfit[k] <= self.settings.max_misfit else "bad_misfit"
+            judged += [k] if status[i] == "ok" else []
         if not judged:
             return []
         return [([group[k][0] for k in judged], aligned.level[judged], covariance[np.ix_(judged, judged)], shape.dof)]
+
+
+def _forecasts(curves: Sequence[Curve], found: _Found) -> tuple[Forecast, ...]:
+    position = {i: k for k, i in enumerate(found.law.members)}
+    sd = np.sqrt(np.maximum(np.diag(found.law.covariance), 0.0))
+    out = []
+    for i, curve in enumerate(curves):
+        status, about = found.status[i], found.about.get(i, {})
+        if status == "complete" and curve.final_loss is not None:
+            out.append(completed_forecast(curve, curve.final_loss))
+        elif status == "ok":
+            k = position[i]
+            out.append(judged_forecast(curve, float(found.law.level[k]), float(sd[k]), found.law.dofs[k], **about))
+        else:
+            out.append(abstained_forecast(status, curve, **about))
+    return tuple(out)
 
 
 def _json_number(value: Any) -> Any:
@@ -208,5 +267,14 @@ def _from_json(value: Any) -> Any:
     return math.inf if value == "inf" else value
 
 
-_Trial = tuple[int, Curve, Prefix]
-_Group = tuple[list[int], FloatArray, FloatArray, float]
+@dataclass(frozen=True)
+class _Found:
+    """Outcome of an alignment: the law of the judged, the status of all, what else is known of them."""
+
+    law: Law
+    status: dict[int, str]
+    about: dict[int, dict[str, Any]]
+
+
+_Trial = tuple[int, Prefix]
+_Block = tuple[list[int], FloatArray, FloatArray, float]

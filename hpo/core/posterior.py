@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import block_diag, cho_factor, cho_solve
 
 FloatArray = NDArray[np.float64]
 _OUTLIER_PASSES = 3
@@ -155,12 +155,38 @@ def _misfit(prefix: Prefix, covariance: FloatArray) -> float:
     return float(np.sqrt(max(squares, 0.0) / (n - 1)))
 
 
-def draw_finals(level: FloatArray, covariance: FloatArray, dof: float, rng: np.random.Generator, n_draws: int) -> FloatArray:
-    """Return draws of the final values, shape (n_draws, n_trials): multivariate Student-t with ``dof``."""
-    root = _root(covariance)
-    scale = np.sqrt(dof / rng.chisquare(dof, size=(n_draws, 1))) if np.isfinite(dof) else 1.0
-    draws = level + scale * (rng.standard_normal((n_draws, level.size)) @ root.T)
-    return np.asarray(draws, dtype=np.float64)
+@dataclass(frozen=True)
+class Law:
+    """Joint distribution of the final values of the judged trials: Student-t on the model's scale.
+
+    Attributes
+    ----------
+    members : list of int
+        Positions of the trials among all that were asked about.
+    level, covariance : ndarray, shapes (n,) and (n, n)
+    dofs : tuple of float
+        Degrees of freedom of each trial's own law.
+    """
+
+    members: list[int]
+    level: FloatArray
+    covariance: FloatArray
+    dofs: tuple[float, ...]
+
+    @classmethod
+    def of(cls, blocks: Sequence[tuple[list[int], FloatArray, FloatArray, float]]) -> Law:
+        """Return the law of independent blocks of (members, level, covariance, degrees of freedom)."""
+        members = [i for block in blocks for i in block[0]]
+        level = np.concatenate([block[1] for block in blocks]) if blocks else np.zeros(0)
+        covariance = block_diag(*(block[2] for block in blocks)) if blocks else np.zeros((0, 0))
+        return cls(members, level, covariance, tuple(block[3] for block in blocks for _ in block[0]))
+
+    def draw(self, rng: np.random.Generator, n_draws: int) -> FloatArray:
+        """Return draws of the final values, shape (n_draws, n); one t scale a draw, with the fewest degrees of freedom."""
+        dof = min(self.dofs)
+        scale = np.sqrt(dof / rng.chisquare(dof, size=(n_draws, 1))) if np.isfinite(dof) else 1.0
+        draws = self.level + scale * (rng.standard_normal((n_draws, self.level.size)) @ _root(self.covariance).T)
+        return np.asarray(draws, dtype=np.float64)
 
 
 def probability_best(draws: FloatArray, margin: float = 0.0) -> FloatArray:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpo.core.posterior import Prefix, align_jointly, draw_finals, generalised_mean, probability_best, tempered_noise
+from hpo.core.posterior import Law, Prefix, align_jointly, generalised_mean, probability_best, tempered_noise
 
 NODES = np.array([0.1, 0.2, 0.3, 0.5])
 K = 0.02**2 * np.minimum(*np.meshgrid(-np.log(NODES), -np.log(NODES)))
@@ -64,7 +64,8 @@ def test_a_spike_loses_its_weight_and_a_clean_prefix_keeps_all():
 
 
 def test_two_seeds_of_draws_agree_with_the_normal_probability():
-    draws = draw_finals(np.array([0.0, 0.01]), np.eye(2) * 0.01**2, np.inf, np.random.default_rng(0), 100_000)
+    law = Law([0, 1], np.array([0.0, 0.01]), np.eye(2) * 0.01**2, (np.inf, np.inf))
+    draws = law.draw(np.random.default_rng(0), 100_000)
     assert probability_best(draws)[0] == pytest.approx(0.7602, abs=0.005)  # Φ(1/√2)
 
 

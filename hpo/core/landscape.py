@@ -1,0 +1,242 @@
+"""The landscape: what finished runs say about *differences* of final values between settings.
+
+A small Gaussian process over the settings of the references (learning rate, decay, batch, schedule, size, data, and the
+searched values of any other name) is fitted to their final values on the model's scale. It gives a prior on the final values of a
+sweep's trials in which the common level is left free: how well a larger model or a longer run does at all is for its own
+prefix to say, which of its settings is better may be learned from cheaper ones. How much it may say is learned too: amplitude,
+noise and one length scale a setting maximise the posterior under wide priors, so that settings without structure give no prior.
+
+The prior meets the alignment in :func:`update`, a precision-weighted mean. A schedule enters as its values η(t̂), so that
+similar schedules are near.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve, cholesky
+from scipy.optimize import minimize
+
+from hpo.core.recipe import Recipe
+
+FloatArray = NDArray[np.float64]
+MIN_REFERENCES = 4
+LEVEL_SD = 1.0
+"""Prior sd of the trials' common level on the model's scale: free."""
+_SCHEDULE_GRID = np.linspace(0.05, 1.0, 20)
+_MIN_NOISE = 3e-4
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run's place in the landscape: numbers by name, words by name."""
+
+    numbers: Mapping[str, float]
+    words: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """A fitted Gaussian process; built by :func:`fit_landscape`.
+
+    Attributes
+    ----------
+    dimensions : tuple of (str, ...)
+        Names of numbers and words used; the schedule's values count as one dimension.
+    length_scales : ndarray, shape (n_dimensions,)
+    amplitude, noise : float
+        Standard deviations on the model's scale.
+    """
+
+    points: tuple[Point, ...]
+    finals: FloatArray
+    dimensions: tuple[str, ...]
+    length_scales: FloatArray
+    amplitude: float
+    noise: float
+    mean: float
+
+    def prior(self, points: Sequence[Point]) -> tuple[FloatArray, FloatArray]:
+        """Return mean and covariance of the final values at ``points``, seed noise included, common level fixed.
+
+        Shapes (n,) and (n, n).
+        """
+        known = self._kernel(self.points, self.points) + self.noise**2 * np.eye(len(self.points))
+        cross = self._kernel(points, self.points)
+        factor = cholesky(known, lower=True)
+        mean = self.mean + cross @ cho_solve((factor, True), self.finals - self.mean)
+        inside = self._kernel(points, points) - cross @ cho_solve((factor, True), cross.T)
+        covariance = inside + self.noise**2 * np.eye(len(points))
+        return np.asarray(mean, dtype=np.float64), np.asarray(0.5 * (covariance + covariance.T), dtype=np.float64)
+
+    def _kernel(self, a: Sequence[Point], b: Sequence[Point]) -> FloatArray:
+        squared = _distances(a, b, self.dimensions)
+        scaled = np.tensordot(self.length_scales**-2.0, squared, axes=1)
+        return np.asarray(self.amplitude**2 * np.exp(-0.5 * scaled), dtype=np.float64)
+
+
+def point_of(recipe: Recipe | None, settings: Mapping[str, Any]) -> Point:
+    """Return where a run lies: its recipe's logs, its schedule, and the values searched.
+
+    Numbers above zero enter as logs, others as they are; booleans and strings are words; anything else is left out.
+    """
+    numbers, words = _recipe_numbers(recipe), {}
+    if recipe is not None and not recipe.schedule.is_known:
+        words["schedule"] = str(recipe.schedule)
+    for name, value in settings.items():
+        if isinstance(value, bool | str):
+            words[name] = str(value)
+        elif isinstance(value, int | float) and math.isfinite(value):
+            numbers[name] = math.log(value) if value > 0 else float(value)
+            if value <= 0:
+                words[f"{name}≤0"] = str(value)
+    return Point(numbers, words)
+
+
+def _recipe_numbers(recipe: Recipe | None) -> dict[str, float]:
+    if recipe is None:
+        return {}
+    raw = {
+        "recipe.lr": recipe.base_lr or recipe.lr,
+        "recipe.weight_decay": recipe.base_weight_decay or recipe.weight_decay,
+        "recipe.batch_tokens": recipe.batch_tokens,
+        "recipe.n_params": recipe.n_params,
+        "recipe.n_tokens": recipe.n_tokens,
+    }
+    numbers = {name: math.log(value) for name, value in raw.items() if value}
+    if recipe.schedule.is_known:
+        eta = recipe.schedule(_SCHEDULE_GRID, recipe.warmup_fraction or 0.0)
+        numbers |= {f"schedule.{k:02d}": float(v) for k, v in enumerate(eta)}
+    return numbers
+
+
+def fit_landscape(points: Sequence[Point], finals: FloatArray) -> Landscape | None:
+    """Return the landscape of references, or None if they are fewer than :data:`MIN_REFERENCES` or do not vary.
+
+    Parameters
+    ----------
+    points : sequence of Point
+    finals : ndarray, shape (n,)
+        Final values on the model's scale (smaller is better). Very bad ones are drawn in: only the good end matters.
+    """
+    if len(points) < MIN_REFERENCES:
+        return None
+    dimensions = _dimensions(points)
+    if not dimensions or np.ptp(finals) <= 0:
+        return None
+    drawn_in = _drawn_in(finals)
+    squared = _distances(points, points, dimensions)
+    typical = np.array([max(math.sqrt(float(np.max(d))), 1e-9) for d in squared])
+    start = _start(drawn_in, typical)
+    found = minimize(_objective, start, args=(drawn_in, squared, start), jac=True, method="L-BFGS-B", options={"maxiter": 80})
+    theta = found.x if np.all(np.isfinite(found.x)) and np.isfinite(found.fun) else start
+    amplitude, noise, scales = math.exp(theta[0]), math.hypot(math.exp(theta[1]), _MIN_NOISE), np.exp(theta[2:])
+    return Landscape(tuple(points), drawn_in, dimensions, scales, amplitude, noise, float(np.mean(drawn_in)))
+
+
+def update(
+    level: FloatArray, covariance: FloatArray, prior_mean: FloatArray, prior_covariance: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the posterior of the final values from an alignment and a landscape whose common level is free.
+
+    Parameters
+    ----------
+    level, covariance : ndarray, shapes (n,) and (n, n)
+        From the prefixes; a known final value has variance 0.
+    prior_mean, prior_covariance : ndarray
+        From :meth:`Landscape.prior`.
+    """
+    free = prior_covariance + LEVEL_SD**2
+    gain = np.linalg.solve(covariance + free, covariance).T
+    centred = prior_mean - np.mean(prior_mean) + np.mean(level)
+    posterior = covariance - gain @ covariance
+    return level + gain @ (centred - level), 0.5 * (posterior + posterior.T)
+
+
+def _drawn_in(finals: FloatArray) -> FloatArray:
+    """Return the finals with those far above the middle moved towards it: beyond it, only the order is kept (log)."""
+    best, middle = float(np.min(finals)), float(np.median(finals))
+    knee = middle + max(middle - best, 0.02)
+    over = np.maximum(finals - knee, 0.0)
+    scale = max(knee - best, 1e-6)
+    return np.asarray(np.minimum(finals, knee) + scale * np.log1p(over / scale), dtype=np.float64)
+
+
+def _dimensions(points: Sequence[Point]) -> tuple[str, ...]:
+    """Return the settings that every point has and that vary, each once: a copy of another one is left out."""
+    found: dict[tuple[float, ...], str] = {}
+    schedule = False
+    for name in sorted(set.intersection(*(set(p.numbers) for p in points)), key=lambda n: (not n.startswith("recipe."), n)):
+        column = np.array([p.numbers[name] for p in points])
+        if np.ptp(column) <= 1e-9:
+            continue
+        if name.startswith("schedule."):
+            schedule = True
+        else:
+            found.setdefault(tuple(np.round((column - column.min()) / np.ptp(column), 6)), name)
+    words = [
+        f"={name}"
+        for name in sorted(set.intersection(*(set(p.words) for p in points)))
+        if 1 < len({p.words[name] for p in points}) <= len(points) // 2
+    ]
+    return (*found.values(), *(["schedule"] if schedule else []), *words)
+
+
+def _distances(a: Sequence[Point], b: Sequence[Point], dimensions: tuple[str, ...]) -> FloatArray:
+    """Return squared distances by dimension, shape (n_dimensions, len(a), len(b)); what a point lacks is at distance 0."""
+    return np.stack([_distance(a, b, name) for name in dimensions])
+
+
+def _distance(a: Sequence[Point], b: Sequence[Point], name: str) -> FloatArray:
+    if name.startswith("="):
+        left, right = ([p.words.get(name[1:], "") for p in side] for side in (a, b))
+        return np.array([[float(x != y) for y in right] for x in left], dtype=np.float64)
+    if name == "schedule":
+        keys = [f"schedule.{k:02d}" for k in range(_SCHEDULE_GRID.size)]
+        u, v = (np.array([[p.numbers.get(k, np.nan) for k in keys] for p in side]) for side in (a, b))
+        apart = np.mean((u[:, None, :] - v[None, :, :]) ** 2, axis=2)
+        return np.asarray(np.nan_to_num(apart, nan=1.0), dtype=np.float64)
+    x, y = (np.array([p.numbers.get(name, np.nan) for p in side]) for side in (a, b))
+    return np.asarray(np.nan_to_num((x[:, None] - y[None, :]) ** 2, nan=0.0), dtype=np.float64)
+
+
+def _start(finals: FloatArray, typical: FloatArray) -> FloatArray:
+    """Return the priors' centre: log amplitude, log noise, log length scales (a wide share of each setting's range)."""
+    spread = max(float(np.std(finals)), 1e-3)
+    return np.concatenate(
+        ([math.log(spread), math.log(max(0.1 * spread, _MIN_NOISE))], np.log(typical * math.sqrt(typical.size)))
+    )
+
+
+_PRIOR_SD = np.array([1.0, 1.5])
+_LENGTH_SD = 0.8
+
+
+def _objective(theta: FloatArray, y: FloatArray, squared: FloatArray, centre: FloatArray) -> tuple[float, FloatArray]:
+    """Return the negative log posterior of the hyperparameters and its gradient; the mean is profiled out."""
+    n = y.size
+    scales = np.exp(theta[2:])
+    kernel = math.exp(2 * theta[0]) * np.exp(-0.5 * np.tensordot(scales**-2.0, squared, axes=1))
+    noise = math.exp(2 * theta[1])
+    try:
+        factor = cholesky(kernel + (noise + _MIN_NOISE**2) * np.eye(n), lower=True)
+    except np.linalg.LinAlgError:
+        return 1e10, np.zeros_like(theta)
+    inverse = cho_solve((factor, True), np.eye(n))
+    ones = inverse.sum(axis=1)
+    residual = y - float(ones @ y) / float(ones.sum())
+    alpha = inverse @ residual
+    value = 0.5 * float(residual @ alpha) + float(np.sum(np.log(np.diag(factor))))
+    outer = inverse - np.outer(alpha, alpha)
+    gradient = np.empty_like(theta)
+    gradient[0] = np.sum(outer * kernel)
+    gradient[1] = noise * np.trace(outer)
+    gradient[2:] = 0.5 * np.einsum("ij,ij,dij->d", outer, kernel, squared) * scales**-2.0
+    sd = np.concatenate((_PRIOR_SD, np.full(scales.size, _LENGTH_SD)))
+    off = (theta - centre) / sd
+    return value + 0.5 * float(off @ off), gradient + off / sd
