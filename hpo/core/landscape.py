@@ -1,10 +1,11 @@
 """The landscape: what finished runs say about *differences* of final values between settings.
 
 A small Gaussian process over the settings of the references (learning rate, decay, batch, schedule, size, data, and the
-searched values of any other name) is fitted to their final values on the model's scale. It gives a prior on the final values of a
-sweep's trials in which the common level is left free: how well a larger model or a longer run does at all is for its own
+searched values of any other name) is fitted to their final values on the model's scale. It gives a prior on the final values
+of a sweep's trials in which the common level is left free: how well a larger model or a longer run does at all is for its own
 prefix to say, which of its settings is better may be learned from cheaper ones. How much it may say is learned too: amplitude,
-noise and one length scale a setting maximise the posterior under wide priors, so that settings without structure give no prior.
+noise and one length scale a setting maximise the posterior under wide priors, so that settings without structure give no
+prior. It takes at least two references a setting, and two more: with fewer, structure cannot be told from chance.
 
 The prior meets the alignment in :func:`update`, a precision-weighted mean. A schedule enters as its values η(t̂), so that
 similar schedules are near.
@@ -116,7 +117,7 @@ def _recipe_numbers(recipe: Recipe | None) -> dict[str, float]:
 
 
 def fit_landscape(points: Sequence[Point], finals: FloatArray) -> Landscape | None:
-    """Return the landscape of references, or None if they are fewer than :data:`MIN_REFERENCES` or do not vary.
+    """Return the landscape of references, or None if they are too few or do not vary.
 
     Parameters
     ----------
@@ -124,10 +125,10 @@ def fit_landscape(points: Sequence[Point], finals: FloatArray) -> Landscape | No
     finals : ndarray, shape (n,)
         Final values on the model's scale (smaller is better). Very bad ones are drawn in: only the good end matters.
     """
-    if len(points) < MIN_REFERENCES:
+    if len(points) < MIN_REFERENCES or np.ptp(finals) <= 0:
         return None
     dimensions = _dimensions(points)
-    if not dimensions or np.ptp(finals) <= 0:
+    if not dimensions or len(points) < 2 * len(dimensions) + 2:
         return None
     drawn_in = _drawn_in(finals)
     squared = _distances(points, points, dimensions)
@@ -209,7 +210,7 @@ def _start(finals: FloatArray, typical: FloatArray) -> FloatArray:
     """Return the priors' centre: log amplitude, log noise, log length scales (a wide share of each setting's range)."""
     spread = max(float(np.std(finals)), 1e-3)
     return np.concatenate(
-        ([math.log(spread), math.log(max(0.1 * spread, _MIN_NOISE))], np.log(typical * math.sqrt(typical.size)))
+        ([math.log(spread), math.log(max(0.2 * spread, _MIN_NOISE))], np.log(typical * math.sqrt(typical.size)))
     )
 
 

@@ -137,19 +137,12 @@ class Shape:
 
 
 def controls_of(curve: Curve) -> dict[str, float]:
-    """Return the logs of a run's known controls: ``log_tau``, ``log_tpp``, ``log_n``.
-
-    Where τ is unknown but the learning rate is known, −log η stands in for log τ: with batch, decay and data alike in all
-    runs the two differ by a constant.
-    """
+    """Return the logs of a run's known controls: ``log_tau``, ``log_tpp``, ``log_n``."""
     recipe = curve.recipe
     if recipe is None:
         return {}
     known = {"log_tau": recipe.tau, "log_tpp": recipe.tpp, "log_n": recipe.n_params}
-    out = {name: float(np.log(value)) for name, value in known.items() if value is not None}
-    if "log_tau" not in out and recipe.lr is not None:
-        out["log_inverse_lr"] = -float(np.log(recipe.lr))
-    return out
+    return {name: float(np.log(value)) for name, value in known.items() if value is not None}
 
 
 def common_controls(runs: Sequence[dict[str, float]], settings: ShapeSettings) -> tuple[str, ...]:
@@ -158,10 +151,10 @@ def common_controls(runs: Sequence[dict[str, float]], settings: ShapeSettings) -
         return ()
     used = dict(settings.effect_sd)
     chosen: list[str] = []
-    for name in ("log_tau", "log_inverse_lr", "log_tpp", "log_n"):
-        if _prior_of(name, used) and all(name in run for run in runs):
+    for name in ("log_tau", "log_tpp", "log_n"):
+        if used.get(name) and all(name in run for run in runs):
             chosen.append(name)
-            if name in ("log_tau", "log_inverse_lr") and used.get("log_tau_squared"):
+            if used.get(name + "_squared"):
                 chosen.append(name + "_squared")
     return tuple(chosen)
 
@@ -208,7 +201,7 @@ def fit_shape(
     centre = np.array([np.mean([run[_plain(name)] for run in runs]) for name in controls])
     phi = _features(controls, centre, runs)
     phi[:, 0] *= settings.template_sd > 0
-    sds = [settings.template_sd or 1.0, *(_prior_of(name, dict(settings.effect_sd)) for name in controls)]
+    sds = [settings.template_sd or 1.0, *(dict(settings.effect_sd)[name] for name in controls)]
     prior = np.array(sds) ** -2.0
     uncertainty: FloatArray = np.asarray(np.linalg.inv(phi.T @ phi + np.diag(prior)), dtype=np.float64)
     coefficients = uncertainty @ phi.T @ target
@@ -249,10 +242,6 @@ def _pooled(prior: Any, weight: float, sum_of_squares: Any, n: float) -> Any:
 
 def _plain(name: str) -> str:
     return name.removesuffix("_squared")
-
-
-def _prior_of(name: str, effect_sd: dict[str, float]) -> float:
-    return effect_sd.get(name.replace("log_inverse_lr", "log_tau"), 0.0)
 
 
 def _features(controls: tuple[str, ...], centre: FloatArray, runs: Sequence[dict[str, float]]) -> FloatArray:
