@@ -31,14 +31,16 @@ LEVEL_SD = 1.0
 """Prior sd of the trials' common level on the model's scale: free."""
 _SCHEDULE_GRID = np.linspace(0.05, 1.0, 20)
 _MIN_NOISE = 3e-4
+_TILT, _CURVATURE = 0.02, 0.01  # of log loss per e-fold of the learning rate, and per its square
 
 
 @dataclass(frozen=True)
 class Point:
-    """A run's place in the landscape: numbers by name, words by name."""
+    """A run's place in the landscape: numbers by name, words by name, and the final value expected beforehand."""
 
     numbers: Mapping[str, float]
     words: Mapping[str, str]
+    expected: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Landscape:
     amplitude: float
     noise: float
     mean: float
+    rate_centre: float
 
     def prior(self, points: Sequence[Point]) -> tuple[FloatArray, FloatArray]:
         """Return mean and covariance of the final values at ``points``, seed noise included, common level fixed.
@@ -70,7 +73,8 @@ class Landscape:
         known = self._kernel(self.points, self.points) + self.noise**2 * np.eye(len(self.points))
         cross = self._kernel(points, self.points)
         factor = cholesky(known, lower=True)
-        mean = self.mean + cross @ cho_solve((factor, True), self.finals - self.mean)
+        expected = self.mean + np.array([p.expected for p in points])
+        mean = expected + cross @ cho_solve((factor, True), self.finals - self.mean)
         inside = self._kernel(points, points) - cross @ cho_solve((factor, True), cross.T)
         covariance = inside + self.noise**2 * np.eye(len(points))
         return np.asarray(mean, dtype=np.float64), np.asarray(0.5 * (covariance + covariance.T), dtype=np.float64)
@@ -78,13 +82,22 @@ class Landscape:
     def _kernel(self, a: Sequence[Point], b: Sequence[Point]) -> FloatArray:
         squared = _distances(a, b, self.dimensions)
         scaled = np.tensordot(self.length_scales**-2.0, squared, axes=1)
-        return np.asarray(self.amplitude**2 * np.exp(-0.5 * scaled), dtype=np.float64)
+        return np.asarray(self.amplitude**2 * np.exp(-0.5 * scaled) + _bowl(a, b, self.rate_centre), dtype=np.float64)
 
 
-def point_of(recipe: Recipe | None, settings: Mapping[str, Any]) -> Point:
+def _bowl(a: Sequence[Point], b: Sequence[Point], centre: float) -> FloatArray:
+    """Return the covariance of a quadratic in the log learning rate: away from the rates tried, losses rise by unknown much."""
+    u, v = (np.array([p.numbers.get("recipe.lr", centre) for p in side]) for side in (a, b))
+    product = np.outer(u - centre, v - centre)
+    return np.asarray(_TILT**2 * product + _CURVATURE**2 * product**2, dtype=np.float64)
+
+
+def point_of(recipe: Recipe | None, settings: Mapping[str, Any], expected: float = 0.0) -> Point:
     """Return where a run lies: its recipe's logs, its schedule, and the values searched.
 
-    Numbers above zero enter as logs, others as they are; booleans and strings are words; anything else is left out.
+    ``expected`` is a final value known up to a constant beforehand, for instance of the response mean; the process then
+    describes departures from it. Numbers above zero enter as logs, others as they are; booleans and strings are words;
+    anything else is left out.
     """
     numbers, words = _recipe_numbers(recipe), {}
     if recipe is not None and not recipe.schedule.is_known:
@@ -96,7 +109,7 @@ def point_of(recipe: Recipe | None, settings: Mapping[str, Any]) -> Point:
             numbers[name] = math.log(value) if value > 0 else float(value)
             if value <= 0:
                 words[f"{name}≤0"] = str(value)
-    return Point(numbers, words)
+    return Point(numbers, words, expected)
 
 
 def _recipe_numbers(recipe: Recipe | None) -> dict[str, float]:
@@ -130,14 +143,18 @@ def fit_landscape(points: Sequence[Point], finals: FloatArray) -> Landscape | No
     dimensions = _dimensions(points)
     if not dimensions or len(points) < 2 * len(dimensions) + 2:
         return None
-    drawn_in = _drawn_in(finals)
+    drawn_in = _drawn_in(finals) - np.array([p.expected for p in points])
     squared = _distances(points, points, dimensions)
     typical = np.array([max(math.sqrt(float(np.max(d))), 1e-9) for d in squared])
     start = _start(drawn_in, typical)
-    found = minimize(_objective, start, args=(drawn_in, squared, start), jac=True, method="L-BFGS-B", options={"maxiter": 80})
+    centre = float(np.mean([p.numbers.get("recipe.lr", 0.0) for p in points]))
+    bowl = _bowl(points, points, centre)
+    found = minimize(
+        _objective, start, args=(drawn_in, squared, bowl, start), jac=True, method="L-BFGS-B", options={"maxiter": 80}
+    )
     theta = found.x if np.all(np.isfinite(found.x)) and np.isfinite(found.fun) else start
     amplitude, noise, scales = math.exp(theta[0]), math.hypot(math.exp(theta[1]), _MIN_NOISE), np.exp(theta[2:])
-    return Landscape(tuple(points), drawn_in, dimensions, scales, amplitude, noise, float(np.mean(drawn_in)))
+    return Landscape(tuple(points), drawn_in, dimensions, scales, amplitude, noise, float(np.mean(drawn_in)), centre)
 
 
 def update(
@@ -218,14 +235,16 @@ _PRIOR_SD = np.array([1.0, 1.5])
 _LENGTH_SD = 0.8
 
 
-def _objective(theta: FloatArray, y: FloatArray, squared: FloatArray, centre: FloatArray) -> tuple[float, FloatArray]:
+def _objective(
+    theta: FloatArray, y: FloatArray, squared: FloatArray, bowl: FloatArray, centre: FloatArray
+) -> tuple[float, FloatArray]:
     """Return the negative log posterior of the hyperparameters and its gradient; the mean is profiled out."""
     n = y.size
     scales = np.exp(theta[2:])
     kernel = math.exp(2 * theta[0]) * np.exp(-0.5 * np.tensordot(scales**-2.0, squared, axes=1))
     noise = math.exp(2 * theta[1])
     try:
-        factor = cholesky(kernel + (noise + _MIN_NOISE**2) * np.eye(n), lower=True)
+        factor = cholesky(kernel + bowl + (noise + _MIN_NOISE**2) * np.eye(n), lower=True)
     except np.linalg.LinAlgError:
         return 1e10, np.zeros_like(theta)
     inverse = cho_solve((factor, True), np.eye(n))

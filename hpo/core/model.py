@@ -6,8 +6,7 @@ its curve belongs to, aligned by generalised least squares (:mod:`hpo.core.poste
 (:mod:`hpo.core.shape`), or it abstains and says why. What is fitted follows from the references, so that the saved model
 holds no matrix that a reader could not check.
 
-With ``brownian_sd`` and ``covariance_weight`` at zero and ``surrogate_mean`` set, a forecast is the papers' surrogate with
-early-align.
+With its variances at zero a forecast is the papers' surrogate with early-align (see :class:`hpo.core.shape.ShapeSettings`).
 """
 
 from __future__ import annotations
@@ -22,12 +21,13 @@ from numpy.typing import NDArray
 
 from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast, SweepForecast, abstained_forecast, completed_forecast, judged_forecast
-from hpo.core.landscape import Landscape, fit_landscape, point_of, update
+from hpo.core.landscape import Landscape, Point, fit_landscape, point_of, update
 from hpo.core.metric import Metric
-from hpo.core.posterior import Law, Prefix, align_jointly, probability_best
-from hpo.core.prefix import prefix_of
-from hpo.core.references import Family, Reference, families_of, is_reference
-from hpo.core.shape import ShapeSettings, controls_of
+from hpo.core.posterior import Law, align_jointly, probability_best
+from hpo.core.prefix import prefixes_of
+from hpo.core.references import Family, Reference, families_of, has_label, is_reference
+from hpo.core.response import ResponseMean
+from hpo.core.shape import ShapeSettings, coordinates_of
 
 FloatArray = NDArray[np.float64]
 SCHEMA = 1
@@ -79,7 +79,7 @@ class CollapseModel:
         self.settings = settings or ModelSettings()
         self.references = tuple(references)
         self.families = families_of(self.references, self.settings.shape)
-        self._landscapes: dict[tuple[str, Metric], Landscape | None] = {}
+        self._landscapes: dict[tuple[str, Metric, bool], Landscape | None] = {}
 
     @classmethod
     def fit(cls, curves: Sequence[Curve], settings: ModelSettings | None = None) -> CollapseModel:
@@ -94,7 +94,7 @@ class CollapseModel:
     def family_of(self, curve: Curve) -> Family | None:
         """Return the family a curve belongs to, None if there is none."""
         matches = [f for f in self.families if f.accepts(curve.family, curve.metric, curve.recipe)]
-        return max(matches, key=lambda f: len(f.references), default=None)
+        return max(matches, key=lambda f: (f.response is not None, len(f.references)), default=None)
 
     def forecast(self, curve: Curve) -> Forecast:
         """Return the forecast of one run by itself."""
@@ -143,17 +143,6 @@ class CollapseModel:
             raise ValueError("not a collapse model: references and settings are missing")
         return cls([Reference.from_dict(r) for r in references], ModelSettings.from_dict(data["settings"]))
 
-    def landscape_of(self, family: str, metric: Metric) -> Landscape | None:
-        """Return the landscape of the references with that label and metric, over all schedules; fitted once."""
-        if not self.settings.landscape:
-            return None
-        key = (family, metric)
-        if key not in self._landscapes:
-            known = [r for r in self.references if r.metric == metric and (not family or r.family in ("", family))]
-            finals = metric.to_model([r.final_loss for r in known])
-            self._landscapes[key] = fit_landscape([point_of(r.recipe, r.settings) for r in known], finals)
-        return self._landscapes[key]
-
     def _with_landscape(self, curves: Sequence[Curve], law: Law) -> Law:
         """Return the joint law once the landscape of each label and metric has been taken into account."""
         level, covariance = law.level.copy(), law.covariance.copy()
@@ -161,32 +150,48 @@ class CollapseModel:
         for k, i in enumerate(law.members):
             groups.setdefault((curves[i].family, curves[i].metric), []).append(k)
         for (family, metric), own in groups.items():
-            landscape = self.landscape_of(family, metric)
-            if landscape is None or len(own) < 2:
+            found = self._landscape([curves[law.members[k]] for k in own], family, metric)
+            if found is None or len(own) < 2:
                 continue
-            points = [point_of(curves[law.members[k]].recipe, curves[law.members[k]].settings) for k in own]
             block = np.ix_(own, own)
-            level[own], covariance[block] = update(law.level[own], law.covariance[block], *landscape.prior(points))
+            level[own], covariance[block] = update(law.level[own], law.covariance[block], *found)
         return replace(law, level=level, covariance=covariance)
+
+    def _landscape(self, curves: Sequence[Curve], family: str, metric: Metric) -> tuple[FloatArray, FloatArray] | None:
+        """Return the landscape's prior for trials of one label and metric, about the response mean if that covers them all."""
+        if not self.settings.landscape:
+            return None
+        joined = next((f.response for f in self.families if f.response is not None and f.has_label(family, metric)), None)
+        response = joined if joined is not None and all(joined.covers(c.recipe) for c in curves) else None
+        key = (family, metric, response is not None)
+        if key not in self._landscapes:
+            runs = [r for r in self.references if has_label(r, family, metric)]
+            runs = runs if response is None else [r for r in runs if response.covers(r.recipe)]
+            finals = metric.to_model([r.final_loss for r in runs])
+            self._landscapes[key] = fit_landscape([_point(r, response) for r in runs], finals)
+        fitted = self._landscapes[key]
+        return None if fitted is None else fitted.prior([_point(c, response) for c in curves])
 
     def _align(self, curves: Sequence[Curve]) -> _Found:
         """Return who is judged, their joint law from the prefixes, and what is known of each run."""
-        about: dict[int, dict[str, Any]] = {}
-        status: dict[int, str] = {}
-        trials: dict[tuple[int, tuple[str, ...]], list[_Trial]] = {}
+        found = _Found(Law.of([]), {}, {})
+        groups: dict[tuple[int, tuple[str, ...]], list[int]] = {}
         blocks: list[_Block] = []
         for i, curve in enumerate(curves):
-            found = self._abstains(curve)
-            if found is not None:
-                status[i] = found
+            status = self._abstains(curve)
+            if status is not None:
+                found.status[i] = status
             elif curve.final_loss is not None:
-                status[i] = "complete"
+                found.status[i] = "complete"
                 blocks.append(([i], curve.metric.to_model([curve.final_loss]), np.zeros((1, 1)), np.inf))
             else:
-                self._prepare(i, curve, status, about, trials)
-        for (index, controls), group in trials.items():
-            blocks += self._align_group(self.families[index], controls, group, status, about)
-        return _Found(Law.of(blocks), status, about)
+                family = self.family_of(curve)
+                assert family is not None  # noqa: S101 - _abstains has checked
+                shape = family.shape_for([coordinates_of(curve.recipe)])
+                groups.setdefault((self.families.index(family), shape.controls), []).append(i)
+        for (index, controls), members in groups.items():
+            blocks += self._align_group(self.families[index], controls, members, curves, found)
+        return replace(found, law=Law.of(blocks))
 
     def _abstains(self, curve: Curve) -> str | None:
         """Return the status under which a curve is not judged, None if it is."""
@@ -202,45 +207,32 @@ class CollapseModel:
             return "no_references"
         return "no_family" if self.family_of(curve) is None else None
 
-    def _prepare(
-        self,
-        i: int,
-        curve: Curve,
-        status: dict[int, str],
-        about: dict[int, dict[str, Any]],
-        trials: dict[tuple[int, tuple[str, ...]], list[_Trial]],
-    ) -> None:
-        """File a curve's prefix under its family and controls, or abstain."""
-        family = self.family_of(curve)
-        assert family is not None  # noqa: S101 - _abstains has checked
-        shape = family.shape_for(controls_of(curve))
-        about[i] = {"family": family.name, "n_references": len(family.references), "controls": shape.controls}
-        prefix = prefix_of(curve, shape)
-        if prefix is None:
-            status[i] = "too_few_points"
-            return
-        trials.setdefault((self.families.index(family), shape.controls), []).append((i, prefix))
-
     def _align_group(
-        self,
-        family: Family,
-        controls: tuple[str, ...],
-        group: list[_Trial],
-        status: dict[int, str],
-        about: dict[int, dict[str, Any]],
+        self, family: Family, controls: tuple[str, ...], members: list[int], curves: Sequence[Curve], found: _Found
     ) -> list[_Block]:
-        """Return one group's joint law without the runs that fit too badly to be judged; note misfits and statuses."""
+        """Return one group's joint law without the runs that cannot be judged; note statuses and misfits."""
         shape = family.fit(controls)
-        aligned = align_jointly([prefix for _, prefix in group], shape.covariance)
-        covariance = aligned.covariance * np.outer(*2 * [np.maximum(aligned.misfit, 1.0)])
-        judged = []
-        for k, (i, _) in enumerate(group):
-            about[i]["misfit"] = float(aligned.misfit[k])
-            status[i] = "ok" if aligned.misfit[k] <= self.settings.max_misfit else "bad_misfit"
-            judged += [k] if status[i] == "ok" else []
-        if not judged:
+        made = prefixes_of([curves[i] for i in members], family, shape)
+        for i in members:
+            found.about[i] = {"family": family.name, "n_references": len(family.references), "controls": controls}
+            found.status[i] = "too_few_points"
+        group = [(i, prefix) for i, prefix in zip(members, made, strict=True) if prefix is not None]
+        if not group:
             return []
-        return [([group[k][0] for k in judged], aligned.level[judged], covariance[np.ix_(judged, judged)], shape.dof)]
+        aligned = align_jointly([prefix for _, prefix in group], shape.covariance)
+        for k, (i, _) in enumerate(group):
+            found.about[i]["misfit"] = float(aligned.misfit[k])
+            found.status[i] = "ok" if aligned.misfit[k] <= self.settings.max_misfit else "bad_misfit"
+        judged = [k for k, (i, _) in enumerate(group) if found.status[i] == "ok"]
+        covariance = (aligned.covariance * np.outer(*2 * [np.maximum(aligned.misfit, 1.0)]))[np.ix_(judged, judged)]
+        return [([group[k][0] for k in judged], aligned.level[judged], covariance, shape.dof)] if judged else []
+
+
+def _point(run: Curve | Reference, response: ResponseMean | None) -> Point:
+    """Return a run's place in the landscape; with a response mean that covers it, its recipe says all that matters."""
+    if response is None or run.recipe is None:
+        return point_of(run.recipe, run.settings)
+    return point_of(run.recipe, {}, response.log_final(run.recipe))
 
 
 def _forecasts(curves: Sequence[Curve], found: _Found) -> tuple[Forecast, ...]:
@@ -276,5 +268,4 @@ class _Found:
     about: dict[int, dict[str, Any]]
 
 
-_Trial = tuple[int, Prefix]
 _Block = tuple[list[int], FloatArray, FloatArray, float]

@@ -31,15 +31,18 @@ class Prefix:
         d = y − s at the observed bins.
     weights : ndarray, shape (n, n_nodes)
         Interpolation from nodes to bins.
-    features : ndarray, shape (p,)
-        φ̃ = Lᵀφ with L Lᵀ = P: loadings of the trial on the p shared deviations.
+    loadings : ndarray, shape (p,)
+        Of the trial on the p shared deviations of the shape.
+    own : float
+        Variance of its own misfit, in units of K.
     noise : ndarray, shape (n,)
         Variance of each bin mean.
     """
 
     offset: FloatArray
     weights: FloatArray
-    features: FloatArray
+    loadings: FloatArray
+    own: float
     noise: FloatArray
 
 
@@ -78,7 +81,7 @@ def tempered_noise(prefix: Prefix, covariance: FloatArray, outlier_sd: float) ->
     added.
     """
     noise = prefix.noise.copy()
-    spread = prefix.weights @ covariance @ prefix.weights.T * (1.0 + float(prefix.features @ prefix.features))
+    spread = _spread(prefix, covariance)
     for _ in range(_OUTLIER_PASSES):
         if noise.size < 3 or np.isinf(outlier_sd):
             return noise
@@ -102,30 +105,30 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray) -> Alignme
     prefixes : sequence of Prefix
         Each with at least one bin.
     covariance : ndarray, shape (n_nodes, n_nodes)
-        K, the covariance of one run's misfit and (in units of P) of the shared deviations.
+        K.
 
     Notes
     -----
-    d_i = θ_i + W_i (Σ_k φ̃_ik u_k + r_i) + ε_i with u_k, r_i ~ N(0, K). The u_k are integrated out through their posterior on
-    the nodes that any trial observes: one system of p × n_used unknowns, not of all trials' bins.
+    d_i = θ_i + W_i (Σ_k f_ik u_k + r_i) + ε_i with u_k ~ N(0, K) shared and r_i ~ N(0, own_i K). The u_k are integrated out
+    through their posterior on the nodes that any trial observes: one system of p × n_used unknowns, not of all trials' bins.
     """
     used = np.flatnonzero(np.any([np.any(p.weights != 0, axis=0) for p in prefixes], axis=0))
     k_used = covariance[np.ix_(used, used)]
-    p = prefixes[0].features.size
+    p = prefixes[0].loadings.size
     n_latent = p * used.size
     levels, variances, misfits = (np.zeros(len(prefixes)) for _ in range(3))
     gram, pull = np.zeros((n_latent, n_latent)), np.zeros(n_latent)
     loadings = np.zeros((len(prefixes), n_latent))
     for i, prefix in enumerate(prefixes):
         w = prefix.weights[:, used]
-        factor = cho_factor(w @ k_used @ w.T + np.diag(prefix.noise), lower=True)
+        factor = cho_factor(prefix.own * (w @ k_used @ w.T) + np.diag(prefix.noise), lower=True)
         ones = cho_solve(factor, np.ones(len(w)))
         total = ones.sum()
         projected = cho_solve(factor, w) - np.outer(ones, ones @ w) / total  # (V⁻¹ − V⁻¹11ᵀV⁻¹/1ᵀV⁻¹1) W
         levels[i], variances[i] = ones @ prefix.offset / total, 1.0 / total
-        gram += np.kron(np.outer(prefix.features, prefix.features), w.T @ projected)
-        pull += np.kron(prefix.features, projected.T @ prefix.offset)
-        loadings[i] = np.kron(prefix.features, ones @ w / total)
+        gram += np.kron(np.outer(prefix.loadings, prefix.loadings), w.T @ projected)
+        pull += np.kron(prefix.loadings, projected.T @ prefix.offset)
+        loadings[i] = np.kron(prefix.loadings, ones @ w / total)
         misfits[i] = _misfit(prefix, covariance)
     mean_u, cov_u = _shared_deviation(gram, pull, k_used, p)
     level = levels - loadings @ mean_u
@@ -133,7 +136,7 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray) -> Alignme
 
 
 def _shared_deviation(gram: FloatArray, pull: FloatArray, k_used: FloatArray, p: int) -> tuple[FloatArray, FloatArray]:
-    """Return mean and covariance of the stacked u given Σ φ̃φ̃ᵀ ⊗ WᵀQW and its pull, with prior I ⊗ K.
+    """Return mean and covariance of the stacked u given Σ f fᵀ ⊗ WᵀQW and its pull, with prior I ⊗ K.
 
     Written as C = C₀ − C₀ G (I + C₀G)⁻¹ C₀, so that a zero or singular K needs no inverse.
     """
@@ -143,12 +146,17 @@ def _shared_deviation(gram: FloatArray, pull: FloatArray, k_used: FloatArray, p:
     return cov @ pull, cov
 
 
+def _spread(prefix: Prefix, covariance: FloatArray) -> FloatArray:
+    """Return the covariance of a prefix's departures from its expected shape, noise left out."""
+    scale = prefix.own + float(prefix.loadings @ prefix.loadings)
+    return np.asarray(scale * (prefix.weights @ covariance @ prefix.weights.T), dtype=np.float64)
+
+
 def _misfit(prefix: Prefix, covariance: FloatArray) -> float:
     n = prefix.offset.size
     if n < 2:
         return 0.0
-    spread = prefix.weights @ covariance @ prefix.weights.T * (1.0 + float(prefix.features @ prefix.features))
-    full = spread + np.diag(prefix.noise)
+    full = _spread(prefix, covariance) + np.diag(prefix.noise)
     level, _, _ = generalised_mean(prefix.offset, full)
     off = prefix.offset - level
     squares = float(off @ cho_solve(cho_factor(full, lower=True), off))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,27 +10,28 @@ from numpy.typing import NDArray
 
 from hpo.core.curve import Curve
 from hpo.core.posterior import Prefix, tempered_noise
-from hpo.core.shape import Shape, controls_of
-from hpo.core.surrogate import surrogate_mean
+from hpo.core.references import Family
+from hpo.core.shape import Shape, coordinates_of
 
 FloatArray = NDArray[np.float64]
 
 
-def prefix_of(curve: Curve, shape: Shape) -> Prefix | None:
-    """Return a run's prefix against a shape: bins at or after the shape's first node; None if there is none."""
+def prefixes_of(curves: Sequence[Curve], family: Family, shape: Shape) -> list[Prefix | None]:
+    """Return the runs' prefixes against their family's shape, None for one without a bin where the shape begins."""
+    mean, loadings, own = shape.predict([coordinates_of(c.recipe) for c in curves])
+    return [_prefix(c, family, shape, mean[k], loadings[k], float(own[k])) for k, c in enumerate(curves)]
+
+
+def _prefix(curve: Curve, family: Family, shape: Shape, mean: FloatArray, loadings: FloatArray, own: float) -> Prefix | None:
     y = curve.metric.to_model(curve.means)
     use = (curve.fractions >= shape.nodes[0]) & np.isfinite(y)
     if not use.any():
         return None
     fractions = curve.fractions[use]
     weights = shape.interpolation(fractions)
-    features = shape.features(controls_of(curve))
-    offset = y[use] - weights @ (features @ shape.coefficients)
-    if shape.surrogate is not None:
-        offset = offset - surrogate_mean(shape.surrogate, curve.recipe, fractions)
-    loading = np.linalg.cholesky(shape.uncertainty).T @ features
-    prefix = Prefix(offset, weights, loading, bin_noise(curve, use, offset))
-    return replace(prefix, noise=tempered_noise(prefix, shape.covariance, shape.outlier_sd))
+    offset = y[use] - weights @ mean - family.mean_curve(curve.recipe, fractions)
+    prefix = Prefix(offset, weights, loadings, own, bin_noise(curve, use, offset))
+    return replace(prefix, noise=tempered_noise(prefix, shape.covariance, shape.settings.outlier_sd))
 
 
 def bin_noise(curve: Curve, use: NDArray[np.bool_], offset: FloatArray) -> FloatArray:

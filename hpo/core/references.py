@@ -6,7 +6,7 @@ so that a run whose τ is unknown is still compared with its family, on what is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,11 +17,24 @@ from numpy.typing import NDArray
 from hpo.core.curve import N_BINS, Curve
 from hpo.core.metric import Metric
 from hpo.core.recipe import Recipe, recipe_from_dict
+from hpo.core.response import GRID, ResponseMean, fit_response
 from hpo.core.schedules import schedules_match
-from hpo.core.shape import NODES, Shape, ShapeSettings, common_controls, controls_of, fit_shape, residuals_at_nodes
-from hpo.core.surrogate import FIT_FROM, Surrogate, fit_surrogate_to, surrogate_mean
+from hpo.core.shape import (
+    NODES,
+    Coordinates,
+    Shape,
+    ShapeSettings,
+    common_controls,
+    coordinates_of,
+    fit_shape,
+    residuals_at_nodes,
+)
+from hpo.core.surrogate import FIT_FROM as SURROGATE_FROM
+from hpo.core.surrogate import Surrogate, fit_surrogate_to, surrogate_mean
 
 FloatArray = NDArray[np.float64]
+MAX_RESPONSE_RMS = 0.02
+"""A response mean that misses its own references by more than this (rms of log loss) joins no schedules."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +47,6 @@ class Reference:
     recipe: Recipe | None
     settings: Mapping[str, Any]
     final_loss: float
-    controls: Mapping[str, float]
     residuals: FloatArray = field(repr=False)
 
     @classmethod
@@ -49,7 +61,6 @@ class Reference:
             curve.recipe,
             dict(curve.settings),
             curve.final_loss,
-            controls_of(curve),
             residuals_at_nodes(curve),
         )
 
@@ -62,7 +73,6 @@ class Reference:
             "recipe": None if self.recipe is None else self.recipe.to_dict(),
             "settings": dict(self.settings),
             "final_loss": self.final_loss,
-            "controls": dict(self.controls),
             "residuals": [float(r) if np.isfinite(r) else None for r in self.residuals],
         }
 
@@ -79,7 +89,6 @@ class Reference:
                 None if recipe is None else recipe_from_dict(recipe),
                 dict(data["settings"]),
                 float(data["final_loss"]),
-                {str(k): float(v) for k, v in data["controls"].items()},
                 residuals,
             )
         except (KeyError, TypeError, AttributeError) as error:
@@ -91,53 +100,73 @@ class Reference:
 
 @dataclass(frozen=True)
 class Family:
-    """References of one metric, one label and one schedule."""
+    """References that one shape is fitted to: one metric and label, and one schedule unless ``response`` joins them all."""
 
     references: tuple[Reference, ...]
     settings: ShapeSettings
+    response: ResponseMean | None = None
 
     @property
     def name(self) -> str:
         """Label, schedule and metric in words."""
         first = self.references[0]
         schedule = "no schedule" if first.recipe is None else str(first.recipe.schedule)
-        return " · ".join(part for part in (first.family, schedule, first.metric.name) if part)
+        within = "all schedules" if self.response is not None else schedule
+        return " · ".join(part for part in (first.family, within, first.metric.name) if part)
 
     def accepts(self, family: str, metric: Metric, recipe: Recipe | None) -> bool:
         """True if a run of that label, metric and recipe belongs here; an empty label fits any."""
         first = self.references[0]
-        if metric != first.metric or (family and first.family and family != first.family):
+        if not self.has_label(family, metric):
             return False
-        return _same_schedule(recipe, first.recipe)
+        return self.response.covers(recipe) if self.response is not None else _same_schedule(recipe, first.recipe)
 
-    def shape_for(self, controls: Mapping[str, float]) -> Shape:
-        """Return the shape conditioned on what both the references and a run with ``controls`` know."""
-        return self.fit(common_controls([*map(dict, (r.controls for r in self.references)), dict(controls)], self.settings))
+    def has_label(self, family: str, metric: Metric) -> bool:
+        """True if a run of that label and metric may belong here; an empty label fits any."""
+        return has_label(self.references[0], family, metric)
 
     @cached_property
     def surrogate(self) -> Surrogate | None:
         """The papers' surrogate fitted to the references, where the settings ask for it and τ, TPP and schedule are known."""
-        if not self.settings.surrogate_mean or self.references[0].metric.transform != "log":
+        if self.settings.mean != "surrogate" or self.references[0].metric.transform != "log":
             return None
-        late = NODES >= FIT_FROM
+        late = NODES >= SURROGATE_FROM
         known = [(r.residuals[late], r.recipe) for r in self.references if r.recipe is not None]
         samples = [(NODES[late], np.exp(row), recipe) for row, recipe in known if np.all(np.isfinite(row))]
         return fit_surrogate_to(samples).surrogate
 
-    @cached_property
-    def _shapes(self) -> dict[tuple[str, ...], Shape]:
-        return {}
+    def mean_curve(self, recipe: Recipe | None, fractions: FloatArray) -> FloatArray:
+        """Return m(t̂) of a run, known before any shape is fitted: zero at t̂ = 1."""
+        if self.response is not None and recipe is not None:
+            return self.response.log_shape(recipe, fractions)
+        if self.surrogate is not None:
+            return surrogate_mean(self.surrogate, recipe, fractions)
+        return np.zeros_like(fractions)
+
+    def shape_for(self, runs: Sequence[Coordinates]) -> Shape:
+        """Return the shape conditioned on what both the references and ``runs`` know."""
+        return self.fit(common_controls([*self._coordinates, *runs], self.settings))
 
     def fit(self, controls: tuple[str, ...]) -> Shape:
         """Return the shape for the given controls; fitted once."""
         if controls not in self._shapes:
             residuals = np.stack([r.residuals for r in self.references])
-            means = None
-            if self.surrogate is not None:
-                means = np.stack([surrogate_mean(self.surrogate, r.recipe, NODES) for r in self.references])
-            runs = [dict(r.controls) for r in self.references]
-            self._shapes[controls] = fit_shape(residuals, runs, controls, self.settings, means, self.surrogate)
+            means = np.stack([self.mean_curve(r.recipe, NODES) for r in self.references])
+            self._shapes[controls] = fit_shape(residuals, self._coordinates, controls, self.settings, means)
         return self._shapes[controls]
+
+    @cached_property
+    def _coordinates(self) -> tuple[Coordinates, ...]:
+        return tuple(coordinates_of(r.recipe) for r in self.references)
+
+    @cached_property
+    def _shapes(self) -> dict[tuple[str, ...], Shape]:
+        return {}
+
+
+def has_label(reference: Reference, family: str, metric: Metric) -> bool:
+    """True if a run of that label and metric may be compared with a reference; an empty label fits any."""
+    return metric == reference.metric and (not family or reference.family in ("", family))
 
 
 def is_reference(curve: Curve) -> bool:
@@ -149,18 +178,45 @@ def is_reference(curve: Curve) -> bool:
 
 
 def families_of(references: Sequence[Reference], settings: ShapeSettings) -> tuple[Family, ...]:
-    """Return the references grouped into families, in the order of their first members."""
+    """Return the families of the references.
+
+    First one joined by a response mean for each label and metric that suits it, then one for each schedule, in the order of
+    their first members.
+    """
+    by_label = _grouped(references, lambda a, b: (a.family, a.metric) == (b.family, b.metric))
+    joined = [_joined(group, settings) for group in by_label] if settings.mean == "response" else []
+    by_schedule = [g for group in by_label for g in _grouped(group, lambda a, b: _same_schedule(a.recipe, b.recipe))]
+    return (*(f for f in joined if f is not None), *(Family(tuple(g), settings) for g in by_schedule))
+
+
+def _joined(group: Sequence[Reference], settings: ShapeSettings) -> Family | None:
+    """Return the family of all schedules, or None if no response mean fits the group well enough."""
+    if group[0].metric.transform != "log":
+        return None
+    usable = [r for r in group if r.recipe is not None]
+    response = fit_response([(r.recipe, _log_losses(r)) for r in usable if r.recipe is not None])
+    if response is None or response.rms > MAX_RESPONSE_RMS:
+        return None
+    return Family(tuple(r for r in usable if response.covers(r.recipe)), settings, response)
+
+
+def _log_losses(reference: Reference) -> FloatArray:
+    """Return log L at the response mean's grid, NaN before the run's first point."""
+    known = np.isfinite(reference.residuals)
+    nodes, rows = np.append(NODES[known], 1.0), np.append(reference.residuals[known], 0.0)
+    inside = np.interp(np.log(GRID), np.log(nodes), rows) + np.log(reference.final_loss)
+    return np.where(nodes[0] <= GRID, inside, np.nan)
+
+
+def _grouped(references: Sequence[Reference], alike: Callable[[Reference, Reference], bool]) -> list[list[Reference]]:
     groups: list[list[Reference]] = []
     for reference in references:
-        for group in groups:
-            first = group[0]
-            alike = (reference.family, reference.metric) == (first.family, first.metric)
-            if alike and _same_schedule(reference.recipe, first.recipe):
-                group.append(reference)
-                break
-        else:
+        home = next((g for g in groups if alike(reference, g[0])), None)
+        if home is None:
             groups.append([reference])
-    return tuple(Family(tuple(g), settings) for g in groups)
+        else:
+            home.append(reference)
+    return groups
 
 
 def _same_schedule(a: Recipe | None, b: Recipe | None) -> bool:

@@ -22,7 +22,9 @@ EARLY_ALIGN = ModelSettings(
         scale_weight=np.inf,
         template_sd=0.0,
         effect_sd=(),
-        surrogate_mean=True,
+        schedule_sd=0.0,
+        schedule_tau_sd=0.0,
+        mean="surrogate",
         outlier_sd=np.inf,
     ),
     max_misfit=np.inf,
@@ -68,7 +70,10 @@ def test_zero_variances_fit_the_same_surrogate_as_the_paper():
 
 def test_no_template_and_a_free_walk_give_the_current_best():
     settings = ModelSettings(
-        shape=ShapeSettings(100.0, np.inf, np.inf, template_sd=0.0, effect_sd=(), outlier_sd=np.inf), max_misfit=np.inf
+        shape=ShapeSettings(
+            100.0, np.inf, np.inf, 0.0, effect_sd=(), schedule_sd=0.0, schedule_tau_sd=0.0, mean="none", outlier_sd=np.inf
+        ),
+        max_misfit=np.inf,
     )
     prefix = target()
     made = CollapseModel.fit(references(), settings).forecast(prefix)
@@ -179,7 +184,7 @@ def test_incomplete_diverging_and_non_finite_runs_teach_nothing():
 
 
 def test_the_saved_model_forecasts_bit_for_bit_the_same():
-    model = CollapseModel.fit(references(), ModelSettings(shape=ShapeSettings(surrogate_mean=True), max_misfit=np.inf))
+    model = CollapseModel.fit(references(), ModelSettings(shape=ShapeSettings(mean="surrogate"), max_misfit=np.inf))
     again = CollapseModel.from_dict(json.loads(json.dumps(model.to_dict(), allow_nan=False)))
     assert again.forecast(target()) == model.forecast(target())
 

@@ -9,9 +9,9 @@ NODES = np.array([0.1, 0.2, 0.3, 0.5])
 K = 0.02**2 * np.minimum(*np.meshgrid(-np.log(NODES), -np.log(NODES)))
 
 
-def prefix(offset, features=(1.0,), noise=1e-6):
+def prefix(offset, loadings=(1.0,), noise=1e-6, own=1.0):
     n = len(offset)
-    return Prefix(np.array(offset), np.eye(n, NODES.size), np.array(features), np.full(n, noise))
+    return Prefix(np.array(offset), np.eye(n, NODES.size), np.array(loadings), own, np.full(n, noise))
 
 
 def brute_force(prefixes, covariance):
@@ -21,7 +21,7 @@ def brute_force(prefixes, covariance):
     big = np.zeros((starts[-1], starts[-1]))
     for i, a in enumerate(prefixes):
         for j, b in enumerate(prefixes):
-            shared = float(a.features @ b.features) + (i == j)
+            shared = float(a.loadings @ b.loadings) + (i == j) * a.own
             block = shared * a.weights @ covariance @ b.weights.T + (np.diag(a.noise) if i == j else 0)
             big[starts[i] : starts[i + 1], starts[j] : starts[j + 1]] = block
     design = np.zeros((starts[-1], len(prefixes)))
@@ -35,7 +35,7 @@ def brute_force(prefixes, covariance):
 def test_the_joint_law_equals_the_dense_solution():
     rng = np.random.default_rng(0)
     prefixes = [
-        prefix(1 + 0.02 * rng.standard_normal(n), features=rng.standard_normal(2) * 0.5, noise=noise)
+        prefix(1 + 0.02 * rng.standard_normal(n), loadings=rng.standard_normal(2) * 0.5, noise=noise, own=1.3)
         for n, noise in ((2, 1e-5), (3, 1e-6), (4, 1e-4))
     ]
     made = align_jointly(prefixes, K)
