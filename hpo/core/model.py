@@ -25,6 +25,7 @@ from hpo.core.landscape import Landscape, Point, fit_landscape, point_of, update
 from hpo.core.metric import Metric
 from hpo.core.posterior import Law, align_jointly, probability_best
 from hpo.core.prefix import prefixes_of
+from hpo.core.recipe import Recipe
 from hpo.core.references import Family, Reference, families_of, has_label, is_reference
 from hpo.core.response import ResponseMean
 from hpo.core.shape import ShapeSettings, coordinates_of
@@ -92,9 +93,13 @@ class CollapseModel:
         return cls([Reference.of(c) for c in usable], settings)
 
     def family_of(self, curve: Curve) -> Family | None:
-        """Return the family a curve belongs to, None if there is none."""
+        """Return the family a curve belongs to, None if there is none.
+
+        The references of its own schedule, if they span its controls; else those of all schedules joined by a response mean,
+        if there is one; else those of its own schedule after all.
+        """
         matches = [f for f in self.families if f.accepts(curve.family, curve.metric, curve.recipe)]
-        return max(matches, key=lambda f: (f.response is not None, len(f.references)), default=None)
+        return max(matches, key=lambda f: (_rank(f, curve.recipe), len(f.references)), default=None)
 
     def forecast(self, curve: Curve) -> Forecast:
         """Return the forecast of one run by itself."""
@@ -226,6 +231,12 @@ class CollapseModel:
         judged = [k for k, (i, _) in enumerate(group) if found.status[i] == "ok"]
         covariance = (aligned.covariance * np.outer(*2 * [np.maximum(aligned.misfit, 1.0)]))[np.ix_(judged, judged)]
         return [([group[k][0] for k in judged], aligned.level[judged], covariance, shape.dof)] if judged else []
+
+
+def _rank(family: Family, recipe: Recipe | None) -> int:
+    if family.response is not None:
+        return 1
+    return 2 if family.spans(recipe) else 0
 
 
 def _point(run: Curve | Reference, response: ResponseMean | None) -> Point:

@@ -33,6 +33,8 @@ from hpo.core.surrogate import FIT_FROM as SURROGATE_FROM
 from hpo.core.surrogate import Surrogate, fit_surrogate_to, surrogate_mean
 
 FloatArray = NDArray[np.float64]
+OWN_SHAPE = 4
+SAME_CONTROL = 0.05
 MAX_RESPONSE_RMS = 0.02
 """A response mean that misses its own references by more than this (rms of log loss) joins no schedules."""
 
@@ -120,6 +122,18 @@ class Family:
         if not self.has_label(family, metric):
             return False
         return self.response.covers(recipe) if self.response is not None else _same_schedule(recipe, first.recipe)
+
+    def spans(self, recipe: Recipe | None) -> bool:
+        """True if the references suffice to bend the shape to a run.
+
+        That is at least :data:`OWN_SHAPE` of them, with whatever control the run has outside their range varying among them.
+        """
+        known = coordinates_of(recipe).controls
+        columns = {c: [r.controls[c] for r in self._coordinates if c in r.controls] for c in known}
+        return len(self.references) >= OWN_SHAPE and all(
+            not column or np.ptp(column) > SAME_CONTROL or min(column) - SAME_CONTROL <= known[c] <= max(column) + SAME_CONTROL
+            for c, column in columns.items()
+        )
 
     def has_label(self, family: str, metric: Metric) -> bool:
         """True if a run of that label and metric may belong here; an empty label fits any."""

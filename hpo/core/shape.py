@@ -7,13 +7,12 @@ One Gaussian process over runs and time,
 in which m is a mean curve known beforehand (zero, the papers' surrogate, or the response mean), K the covariance over t̂ of one
 run's own misfit, pinned to zero at t̂ = 1, and k a kernel over runs in multiples of it:
 
-    k(x, x') = template² + Σ_c effect_c² x_c x'_c + likeness(x, x')·(schedule² + (schedule × log τ)² x_τ x'_τ)
+    k(x, x') = template² + Σ_c effect_c² x_c x'_c + likeness(x, x')·(schedule² + share² Σ_c effect_c² x_c x'_c)
 
 with x the centred logs of τ (and its square), TPP and N, and likeness = exp(−|η − η'|²/2ℓ²) of the two schedules' values. So
 a run borrows most from runs of its own schedule, something from all, and a size or τ far from the references widens its
-forecast by itself. How strong each effect is, the references decide (:func:`_learned`). Since the covariance is a product,
-references cost one n × n inverse. K is shrunk towards a Brownian motion in −log t̂;
-predictions are Student-t.
+forecast by itself. Since the covariance is a product, references cost one n × n inverse. K is shrunk towards a Brownian motion
+in −log t̂; predictions are Student-t.
 
 Deviations
 ----------
@@ -24,7 +23,7 @@ K too small. The degrees of freedom used here are n minus the effective number o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,6 @@ NODES: FloatArray = 0.5 * (BIN_EDGES[:-1] + BIN_EDGES[1:])
 MAX_SHARED = 6
 """Trials of a sweep share at most so many deviations of the shape; what they leave counts as each trial's own."""
 SCHEDULE_GRID: FloatArray = np.linspace(0.05, 1.0, 20)
-EVIDENCE_AT: FloatArray = np.array([0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8])
 CONTROLS = ("log_tau", "log_tpp", "log_n")
 
 
@@ -59,8 +57,8 @@ class ShapeSettings:
         Prior sd of the common curve about m, in multiples of a run's misfit sd; 0: the mean is m itself.
     effect_sd : tuple of (name, sd)
         Prior sd of each control's effect per unit of its log, in the same multiples. A control missing here is not used.
-    schedule_sd, schedule_tau_sd : float
-        Prior sd of a schedule's own curve about the common one, and of its own effect of log τ.
+    schedule_sd, schedule_effects : float
+        Prior sd of a schedule's own curve about the common one; and of its own effects, as a share of the common ones'.
     schedule_length : float
         Root mean square difference of two schedules' values over which they are alike.
     mean : {"response", "surrogate", "none"}
@@ -81,7 +79,7 @@ class ShapeSettings:
     template_sd: float = 1000.0
     effect_sd: tuple[tuple[str, float], ...] = (("log_tau", 10.0), ("log_tau_squared", 4.0), ("log_tpp", 6.0), ("log_n", 2.0))
     schedule_sd: float = 4.0
-    schedule_tau_sd: float = 2.0
+    schedule_effects: float = 1.0
     schedule_length: float = 0.1
     mean: str = "response"
     outlier_sd: float = 4.0
@@ -209,15 +207,13 @@ def run_kernel(
     """Return k(x, x'), shape (len(a), len(b)); see the module's equation."""
     u, v = (np.array([[run.controls[c] for c in controls] for run in side]).reshape(len(side), -1) - centre for side in (a, b))
     sds = dict(settings.effect_sd)
-    kernel = np.full((len(a), len(b)), settings.template_sd**2)
-    kernel += (u * np.array([sds[c] for c in controls]) ** 2) @ v.T
-    own = np.full_like(kernel, settings.schedule_sd**2)
+    effects = (u * np.array([sds[c] for c in controls]) ** 2) @ v.T
     if "log_tau" in controls:
         k = controls.index("log_tau")
-        product = np.outer(u[:, k], v[:, k])
-        kernel += sds.get("log_tau_squared", 0.0) ** 2 * product**2
-        own += settings.schedule_tau_sd**2 * product
-    return np.asarray(kernel + own * _likeness(a, b, settings.schedule_length), dtype=np.float64)
+        effects = effects + sds.get("log_tau_squared", 0.0) ** 2 * np.outer(u[:, k], v[:, k]) ** 2
+    own = settings.schedule_sd**2 + settings.schedule_effects**2 * effects
+    kernel = settings.template_sd**2 + effects + own * _likeness(a, b, settings.schedule_length)
+    return np.asarray(kernel, dtype=np.float64)
 
 
 def _likeness(a: Sequence[Coordinates], b: Sequence[Coordinates], length: float) -> FloatArray:
@@ -255,59 +251,11 @@ def fit_shape(
     nodes = NODES[keep]
     target = residuals[:, keep] - (0.0 if means is None else means[:, keep])
     centre = np.array([np.mean([run.controls[c] for run in runs]) for c in controls])
-    settings = _learned(settings, target, nodes, runs, controls, centre)
     kernel = run_kernel(runs, runs, controls, centre, settings)
     inverse: FloatArray = np.asarray(np.linalg.inv(kernel + np.eye(len(runs))), dtype=np.float64)
     solved = inverse @ target  # also the regression errors: R − k(k + 1)⁻¹R
     covariance, dof = _misfit_covariance(solved, float(np.trace(inverse)), nodes, settings)
     return Shape(nodes, controls, covariance, dof, settings, centre, tuple(runs), inverse, solved)
-
-
-def _learned(
-    settings: ShapeSettings,
-    target: FloatArray,
-    nodes: FloatArray,
-    runs: Sequence[Coordinates],
-    controls: tuple[str, ...],
-    centre: FloatArray,
-) -> ShapeSettings:
-    """Return the settings with the sd of each effect scaled to the references, by coordinate ascent of the evidence.
-
-    The evidence is that of a matrix normal with Brownian K of unknown scale, on :data:`EVIDENCE_AT` only: neighbouring nodes
-    say the same thing, and counting them all would make it overconfident. A scale costs its squared log over 2·1.2².
-    """
-    if len(runs) < 4 or np.isinf(settings.scale_weight):
-        return settings
-    columns = np.unique(np.searchsorted(nodes, EVIDENCE_AT).clip(0, nodes.size - 1))
-    age = -np.log(nodes[columns])
-    walk = np.linalg.inv(np.minimum(age[:, None], age[None, :]))
-    prior_squares = settings.scale_weight * settings.brownian_sd**2 * columns.size
-
-    def evidence(scales: dict[str, float]) -> float:
-        kernel = run_kernel(runs, runs, controls, centre, _scaled(settings, scales)) + np.eye(len(runs))
-        _, logdet = np.linalg.slogdet(kernel)
-        squares = float(np.sum(walk * (target[:, columns].T @ np.linalg.solve(kernel, target[:, columns]))))
-        free = len(runs) - (settings.template_sd > 0)
-        fit = -0.5 * columns.size * (logdet + (settings.scale_weight + free) * np.log(prior_squares + squares))
-        return float(fit - sum(np.log(s) ** 2 for s in scales.values()) / (2 * 1.2**2))
-
-    names = [*controls, "schedule"]
-    scales = dict.fromkeys(names, 1.0)
-    for _ in range(2):
-        for name in names:
-            tried = {s: evidence({**scales, name: s}) for s in (0.03, 0.1, 0.3, 1.0, 3.0)}
-            scales[name] = max(tried, key=lambda s: tried[s])
-    return _scaled(settings, scales)
-
-
-def _scaled(settings: ShapeSettings, scales: dict[str, float]) -> ShapeSettings:
-    effects = tuple((name, sd * scales.get(name.removesuffix("_squared"), 1.0)) for name, sd in settings.effect_sd)
-    return replace(
-        settings,
-        effect_sd=effects,
-        schedule_sd=settings.schedule_sd * scales["schedule"],
-        schedule_tau_sd=settings.schedule_tau_sd * scales["schedule"],
-    )
 
 
 def _misfit_covariance(

@@ -23,7 +23,7 @@ EARLY_ALIGN = ModelSettings(
         template_sd=0.0,
         effect_sd=(),
         schedule_sd=0.0,
-        schedule_tau_sd=0.0,
+        schedule_effects=0.0,
         mean="surrogate",
         outlier_sd=np.inf,
     ),
@@ -71,7 +71,7 @@ def test_zero_variances_fit_the_same_surrogate_as_the_paper():
 def test_no_template_and_a_free_walk_give_the_current_best():
     settings = ModelSettings(
         shape=ShapeSettings(
-            100.0, np.inf, np.inf, 0.0, effect_sd=(), schedule_sd=0.0, schedule_tau_sd=0.0, mean="none", outlier_sd=np.inf
+            100.0, np.inf, np.inf, 0.0, effect_sd=(), schedule_sd=0.0, schedule_effects=0.0, mean="none", outlier_sd=np.inf
         ),
         max_misfit=np.inf,
     )
