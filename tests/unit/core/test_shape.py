@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from synthetic import recipe, surrogate_curve
+
+from hpo.core.schedules import schedule
+from hpo.core.shape import (
+    NODES,
+    Coordinates,
+    ShapeSettings,
+    common_controls,
+    coordinates_of,
+    fit_shape,
+    residuals_at_nodes,
+    run_kernel,
+)
+
+SETTINGS = ShapeSettings(mean="none")
+RECIPES = [recipe(tau=tau, n_params=n) for tau in (0.05, 0.1, 0.2, 0.4) for n in (1e5, 3e5)]
+RUNS = [coordinates_of(r) for r in RECIPES]
+ROWS = np.stack([residuals_at_nodes(surrogate_curve(r)) for r in RECIPES])
+CONTROLS = common_controls(RUNS, SETTINGS)
+
+
+def test_a_run_of_known_controls_is_predicted_between_its_neighbours():
+    shape = fit_shape(ROWS, RUNS, CONTROLS, SETTINGS)
+    made = recipe(tau=0.14, n_params=2e5)
+    mean, _, _ = shape.predict([coordinates_of(made)])
+    truth = residuals_at_nodes(surrogate_curve(made))
+    late = shape.nodes >= 0.1
+    np.testing.assert_allclose(mean[0][late], truth[NODES >= 0.1], atol=2e-3)
+
+
+def test_the_misfit_is_pinned_at_the_end_and_grows_backwards():
+    sd = np.sqrt(np.diag(fit_shape(ROWS, RUNS, CONTROLS, SETTINGS).covariance))
+    assert sd[-1] < 0.2 * sd[20]
+
+
+def test_more_references_leave_less_uncertainty_about_the_shape():
+    loads = [
+        np.sum(fit_shape(ROWS[:n], RUNS[:n], CONTROLS, SETTINGS).predict([coordinates_of(recipe(tau=0.14))])[1] ** 2)
+        for n in (3, 8)
+    ]
+    assert loads[1] < loads[0]
+
+
+def test_shared_and_own_parts_add_up_to_the_whole_variance():
+    shape = fit_shape(ROWS, RUNS, CONTROLS, SETTINGS)
+    many = [coordinates_of(recipe(tau=t, n_params=n)) for t in np.geomspace(0.03, 1, 5) for n in (1e6, 1e7, 1e8)]
+    _, loadings, own = shape.predict(many)
+    cross = run_kernel(many, shape.runs, CONTROLS, shape.centre, SETTINGS)
+    across = run_kernel(many, many, CONTROLS, shape.centre, SETTINGS) - cross @ shape.inverse @ cross.T
+    np.testing.assert_allclose(np.sum(loadings**2, axis=1) + own, np.diag(across) + 1, rtol=1e-5)
+
+
+def test_another_schedule_is_believed_less():
+    shape = fit_shape(ROWS, RUNS, CONTROLS, SETTINGS)
+    same, other = (coordinates_of(recipe(sched=s)) for s in (schedule("linear"), schedule("constant")))
+    _, loadings, own = shape.predict([same])
+    _, loadings2, own2 = shape.predict([other])
+    assert np.sum(loadings2**2) + own2 > np.sum(loadings**2) + own + 5
+
+
+def test_controls_that_a_run_lacks_are_not_used():
+    assert common_controls([*RUNS, Coordinates({"log_n": 1.0})], SETTINGS) == ("log_n",)
+
+
+def test_interpolation_is_exact_at_nodes_and_zero_at_the_end():
+    shape = fit_shape(ROWS, RUNS, CONTROLS, SETTINGS)
+    values = np.arange(shape.nodes.size, dtype=float)
+    np.testing.assert_allclose(shape.interpolation(shape.nodes) @ values, values, atol=1e-9)
+    assert shape.interpolation(np.array([1.0])) @ values == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(("name", "value"), [("brownian_sd", -1.0), ("covariance_weight", float("nan")), ("mean", "median")])
+def test_impossible_settings_are_refused(name, value):
+    with pytest.raises(ValueError, match=name):
+        ShapeSettings(**{name: value})
