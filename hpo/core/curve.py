@@ -184,7 +184,7 @@ class CurveStream:
         self._n_points += 1
         self._first_step = float(step) if self._n_points == 1 else self._first_step
         self._recent.append((float(step), float(value)))
-        self._watch.add(float(step), float(value))
+        self._watch.add(float(step), self._about["metric"].to_loss(float(value)))
         if self._horizon is not None:
             self._add_to_bin(step / self._horizon, value)
             self._add_to_window(step / self._horizon, value)
@@ -206,7 +206,7 @@ class CurveStream:
         self._first_step = float(x[0]) if self._n_points == 0 else self._first_step
         self._n_points += x.size
         self._recent.extend(zip(x[-END_WINDOW_POINTS:].tolist(), v[-END_WINDOW_POINTS:].tolist(), strict=True))
-        self._watch.extend(x, v)
+        self._watch.extend(x, self._about["metric"].to_loss(v))
         if self._horizon is None:
             return
         fractions = x / self._horizon

@@ -16,6 +16,7 @@ PATIENCE = 4
 RISE = 0.25
 NOISE_FACTOR = 6.0
 SPAN = 0.01
+BEND_OF_UNIT_NOISE = 1.652  # median |second difference| of unit Gaussian noise: 0.6745 · √6
 
 
 class DivergenceWatch:
@@ -34,7 +35,7 @@ class DivergenceWatch:
         self._streak = 0
         self._streak_start = np.nan
         self._step = np.nan
-        self._jumps: deque[float] = deque(maxlen=32)
+        self._bends: deque[float] = deque(maxlen=32)
 
     @property
     def diverging(self) -> bool:
@@ -46,13 +47,13 @@ class DivergenceWatch:
     def add(self, step: float, value: float) -> None:
         """Take one finite value; steps increase."""
         self._step = step
-        if self._best < np.inf and value > self._best + self._rise():
+        if value > self._best + RISE * abs(self._best) and value > self._best + NOISE_FACTOR * self._noise():
             self._streak += 1
             self._streak_start = step if self._streak == 1 else self._streak_start
         else:
             self._streak = 0
-        if self._last and self._streak == 0:
-            self._jumps.append(abs(value - self._last[-1]))
+        if len(self._last) >= 2 and self._streak == 0:
+            self._bends.append(abs(value - 2.0 * self._last[-1] + self._last[-2]))
         self._last.append(value)
         if len(self._last) == 3:
             self._best = min(self._best, sorted(self._last)[1])
@@ -66,8 +67,8 @@ class DivergenceWatch:
         for step, value in zip(steps.tolist(), values.tolist(), strict=True):
             self.add(step, value)
 
-    def _rise(self) -> float:
-        noise = 0.0
-        if len(self._jumps) >= 4:
-            noise = NOISE_FACTOR * sorted(self._jumps)[len(self._jumps) // 2] / 0.954
-        return max(RISE * abs(self._best), noise)
+    def _noise(self) -> float:
+        """Return the sd of one value, from second differences: a steep descent is not noise."""
+        if len(self._bends) < 4:
+            return 0.0
+        return sorted(self._bends)[len(self._bends) // 2] / BEND_OF_UNIT_NOISE

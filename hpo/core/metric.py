@@ -47,6 +47,12 @@ class Metric:
         if self.transform != "identity" and (self.mode == "max") != (self.transform == "log1m"):
             raise ValueError(f"metric transform {self.transform!r} does not go with mode {self.mode!r}")
 
+    def to_loss(self, value: Any) -> Any:
+        """Return a raw value (or array) turned so that smaller is better, in raw units: x, 1 − x for ``log1m``, or −x."""
+        if self.mode == "min":
+            return value
+        return 1.0 - value if self.transform == "log1m" else -value
+
     def to_model(self, values: ArrayLike) -> FloatArray:
         """Return y, smaller is better, of the raw ``values``; outside the transform's domain y is NaN."""
         raw = np.asarray(values, dtype=np.float64)

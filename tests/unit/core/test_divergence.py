@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from hpo.core.curve import Curve
+from hpo.core.divergence import DivergenceWatch
+from hpo.core.metric import Metric
 
 
 def curve(values, horizon=100):
@@ -51,3 +53,24 @@ def test_a_short_hump_in_a_log_of_every_step_is_not_sustained():
     values = np.linspace(4, 3, 2000)
     values[1980:] *= 2  # 20 of 10,000 steps
     assert not curve(values, horizon=10_000).diverging
+
+
+def test_a_rising_accuracy_is_no_divergence_and_a_collapsing_one_is() -> None:
+    rising = np.linspace(0.1, 0.9, 50)
+    metric = Metric("accuracy", transform="log1m", mode="max", end="last")
+    assert not Curve.from_points(np.arange(1, 51), rising, horizon=50, metric=metric).diverging
+    collapsed = np.where(np.arange(50) < 40, rising, 0.1)
+    assert Curve.from_points(np.arange(1, 51), collapsed, horizon=50, metric=metric).diverging
+
+
+def test_a_steep_early_descent_does_not_hide_a_rise() -> None:
+    steps = np.arange(1, 101)
+    values = 3.0 * (1 + 0.3 * ((steps / 100) ** -0.4 - 1))
+    values[10:] *= 1.8
+    watch = DivergenceWatch(100.0)
+    at = None
+    for step, value in zip(steps.tolist(), values.tolist(), strict=True):
+        watch.add(step, value)
+        at = step if watch.diverging and at is None else at
+    assert at is not None
+    assert at <= 15

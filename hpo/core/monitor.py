@@ -1,0 +1,333 @@
+"""Watches one run against its family's curve, report by report.
+
+:meth:`Monitor.update` takes a step and a loss and returns a :class:`Status`: whether the run still follows the curve, and if
+not since when, in which direction, by how much, what kind of fault has that shape, and what it costs at the end of training.
+
+    residual(t̂) = ℓ_run(t̂) − ℓ_ref(t̂)
+
+with ℓ_run normalised by the final loss that the healthy part of the run foretells (all of it: no fixed window). The test is
+:mod:`hpo.core.change`. A fault from the very start, or one that only rescales the whole run, moves the level and nothing
+else: it cannot be told from a healthy run with another final loss.
+
+Noise that run and reference share (one data order, equal steps) cancels in the residual, and the noise is measured on the
+residual: nothing needs to be declared.
+
+References
+----------
+arXiv 2509.25087 (residuals from the collapsed curve as a monitor).
+
+Deviations
+----------
+There the run is aligned on t̂ in [0.25, 0.5] and judged by eye. Here the level is part of the test, which states its line.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpo.core.change import NOISE_FLOOR, Change, Whitened, likeliest_change, noise_per_point
+from hpo.core.curve import Curve, CurveStream
+from hpo.core.lr_watch import LrWatch
+from hpo.core.metric import Metric
+from hpo.core.model import CollapseModel
+from hpo.core.recipe import Recipe
+from hpo.core.template import Template, template_of_model, template_of_reference
+
+FloatArray = NDArray[np.float64]
+START = 0.03
+WARMUPS_SKIPPED = 1.5
+MIN_BINS = 10
+JUDGE_EVERY = 0.002
+PAST_TOTAL = 0.01
+NEAR_RESTART = 0.03
+Z90 = 1.6448536269514722
+
+KINDS = {
+    "step": "the loss jumped and stayed up: a change of data, precision or settings at the onset",
+    "drift": "the loss leaves the curve more and more: a slow fault, such as one of numerics or of data quality",
+    "spike": "the loss spiked and came back",
+    "restart": "the loss jumped and is coming back, as after a restart that lost optimiser state or data order",
+    "wrong_lr": "the loss left the curve as it does when the learning rate is not the scheduled one",
+    "repeated_data": "the training loss sinks below the curve: repeated or leaked data, unless the learning rate fell early",
+    "overfitting": "the training loss is below the curve and the validation loss is not",
+    "non_finite": "the loss is not finite",
+}
+"""Every kind of fault and what it means."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is known of a run after a report.
+
+    Attributes
+    ----------
+    status : {"ok", "alarm", "abstained"}
+        Once raised, an alarm stays.
+    kind : str or None
+        A key of :data:`KINDS`.
+    onset, detected_at : float or None
+        t̂ where the fault began, and where it was first called.
+    size_pct : float or None
+        Its size now, in percent of the loss; negative: the run is better than its curve.
+    residual : tuple of (t̂, value, sd)
+        ℓ_run − ℓ_ref at each bin and the sd it has while healthy.
+    final_loss, lower, upper : float or None
+        Forecast with 90 % interval, the deviation kept where it lasts.
+    cost_pct : float or None
+        Part of the final loss that the deviation costs.
+    reason : str
+    z, size_sigma : float or None
+        Test statistic, and size over the noise of a 1 % window.
+    """
+
+    status: str
+    reason: str
+    kind: str | None = None
+    onset: float | None = None
+    detected_at: float | None = None
+    size_pct: float | None = None
+    residual: tuple[tuple[float, float, float], ...] = field(default=(), repr=False)
+    final_loss: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    cost_pct: float | None = None
+    z: float | None = None
+    size_sigma: float | None = None
+    fraction: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dict."""
+        keys = ("status", "kind", "onset", "detected_at", "size_pct", "final_loss", "lower", "upper", "cost_pct", "reason")
+        return {**{key: getattr(self, key) for key in keys}, "residual": [list(row) for row in self.residual]}
+
+
+class Monitor:
+    """Watches one run.
+
+    Parameters
+    ----------
+    model : CollapseModel or Template
+        The family; or a template, for instance :func:`~hpo.core.template.template_of_reference` of one finished run.
+    recipe : Recipe, optional
+        The run's own; chooses its family and shape, and its schedule is what logged learning rates are held against.
+    total : float, optional
+        Horizon T in the unit of the steps; default: the recipe's number of steps. Without either the monitor abstains.
+    metric : Metric, optional
+        Default: that of the model's first reference.
+    family : str, optional
+        Label of the family; empty fits any.
+    judge_every : float, optional
+        The test runs once per this share of training at most, so that a report costs O(1) on average.
+    """
+
+    def __init__(
+        self,
+        model: CollapseModel | Template,
+        recipe: Recipe | None = None,
+        *,
+        total: float | None = None,
+        metric: Metric | None = None,
+        family: str = "",
+        judge_every: float = JUDGE_EVERY,
+    ) -> None:
+        self.recipe = recipe
+        self.judge_every = judge_every
+        horizon = total if total is not None or recipe is None else recipe.n_steps
+        own = model.references[0].metric if isinstance(model, CollapseModel) and model.references else Metric()
+        self.metric = metric or own
+        self.template = model if isinstance(model, Template) else template_of_model(model, self.metric, recipe, family)
+        self._stream = CurveStream(horizon=horizon, recipe=recipe, metric=self.metric, family=family)
+        self._horizon = horizon
+        self._lr = LrWatch(recipe)
+        self._last_step = -math.inf
+        self._judged_at = -math.inf
+        self._restarts: list[float] = []
+        self._first_alarm: Status | None = None
+        self.status = Status("abstained", "no report yet")
+
+    @classmethod
+    def against(cls, reference: Curve, recipe: Recipe | None = None, *, total: float | None = None) -> Monitor:
+        """Return a monitor that holds a run against one complete reference run."""
+        return cls(template_of_reference(reference), recipe, total=total, metric=reference.metric)
+
+    def update(self, step: float, loss: float, *, lr: float | None = None) -> Status:
+        """Take one report and return the status.
+
+        Steps come in order; one at or before the last is a restart, and its repeated steps are not counted twice.
+        """
+        if self._horizon is not None and step <= self._last_step:
+            self._restarts.append(step / self._horizon)
+        self._last_step = float(step)
+        if not self._stream.add(step, loss):
+            return self.status
+        if self._horizon is None:
+            self.status = Status(
+                "abstained", "the total number of steps is unknown, so the fraction of training is: give --total"
+            )
+            return self.status
+        fraction = step / self._horizon
+        if lr is not None and math.isfinite(lr):
+            self._lr.add(fraction, lr)
+        if not math.isfinite(loss) or fraction - self._judged_at >= self.judge_every or fraction >= 1.0:
+            self.judge()
+        return self.status
+
+    def judge(self) -> Status:
+        """Run the test on everything taken so far and return the status."""
+        curve = self._stream.snapshot()
+        self._judged_at = curve.fraction_seen or 0.0
+        now = self._judged(curve)
+        if now.status == "alarm" and self._first_alarm is None:
+            self._first_alarm = replace(now, detected_at=curve.fraction_seen)
+        if self._first_alarm is not None:
+            now = _latched(now, self._first_alarm)
+        self.status = now
+        return now
+
+    def _judged(self, curve: Curve) -> Status:
+        if curve.nonfinite_step is not None and self._horizon is not None:
+            at = curve.nonfinite_step / self._horizon
+            return Status("alarm", KINDS["non_finite"], "non_finite", onset=at, fraction=curve.fraction_seen)
+        problem = self._cannot_judge(curve)
+        if problem is not None or self.template is None:
+            return Status("abstained", problem or "", fraction=curve.fraction_seen)
+        seen = _Seen.of(curve, self.template, self._start())
+        if seen.fractions.size < MIN_BINS:
+            return Status(
+                "abstained", f"too little seen yet: {seen.fractions.size} of {MIN_BINS} bins", fraction=curve.fraction_seen
+            )
+        change = likeliest_change(seen.d, seen.covariance, seen.fractions)
+        if self._lr.off_since is not None:
+            return self._wrong_lr(curve, seen, change)
+        if change is None or not change.is_alarm:
+            return _described(curve, seen, None, "ok", None, f"follows {self.template.family}")
+        kind = self._kind(change, seen.onset_of(change))
+        return _described(curve, seen, change, "alarm", kind, KINDS[kind])
+
+    def _cannot_judge(self, curve: Curve) -> str | None:
+        if self.template is None:
+            return "no reference has this metric, family and schedule"
+        if (curve.fraction_seen or 0.0) > 1.0 + PAST_TOTAL:
+            return "the run has gone past its stated total"
+        return None
+
+    def _start(self) -> float:
+        warmup = (self.recipe.warmup_fraction or 0.0) if self.recipe is not None else 0.0
+        return max(START, WARMUPS_SKIPPED * warmup, 0.0 if self.template is None else float(self.template.nodes[0]))
+
+    def _wrong_lr(self, curve: Curve, seen: _Seen, change: Change | None) -> Status:
+        """Return the alarm of a logged learning rate off its schedule, with the loss's own change where it shows one."""
+        since, ratio = self._lr.off_since, self._lr.ratio
+        words = f"the logged learning rate is {ratio:.3g} times the scheduled one" if ratio else "the learning rate is off"
+        shown = change if change is not None and change.is_alarm else None
+        return replace(_described(curve, seen, shown, "alarm", "wrong_lr", words), onset=since)
+
+    def _kind(self, change: Change, onset: float) -> str:
+        restarted = any(abs(onset - at) <= NEAR_RESTART for at in self._restarts)
+        if change.form == "spike":
+            return "spike"
+        if change.z > 0:
+            return "restart" if change.form == "transient" or restarted else change.form
+        is_training = "val" not in self.metric.name and "test" not in self.metric.name
+        return "repeated_data" if is_training and change.form == "drift" and not restarted else "wrong_lr"
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the test sees: residuals, their covariance while healthy, and the noise of a full bin."""
+
+    fractions: FloatArray
+    mean: FloatArray
+    d: FloatArray
+    covariance: FloatArray
+    window_sd: float
+
+    @classmethod
+    def of(cls, curve: Curve, template: Template, start: float) -> _Seen:
+        y = curve.metric.to_model(curve.means)
+        use = np.isfinite(y) & (curve.fractions >= start) & (curve.fractions <= 1.0)
+        fractions, counts = curve.fractions[use], curve.counts[use]
+        mean, slow = template.at(fractions) if fractions.size else (np.zeros(0), np.zeros((0, 0)))
+        d = y[use] - mean
+        if fractions.size < MIN_BINS:
+            return cls(fractions, mean, d, slow, math.nan)
+        noise = noise_per_point(d, counts) / counts
+        noise[-1] = max(noise[-1], _partial_noise(curve, use))
+        noise += NOISE_FLOOR**2
+        return cls(fractions, mean, d, slow + np.diag(noise), float(np.sqrt(np.median(noise))))
+
+    def onset_of(self, change: Change) -> float:
+        """Return t̂ between the last healthy bin and the first changed one."""
+        if change.form == "spike":
+            return float(self.fractions[change.onset])
+        return float(0.5 * (self.fractions[change.onset - 1] + self.fractions[change.onset]))
+
+
+def _partial_noise(curve: Curve, use: NDArray[np.bool_]) -> float:
+    """Return the variance of a last bin that is still filling, 0 for a full one.
+
+    Where noise cancels between run and reference it does so for full bins only.
+    """
+    counts, several = curve.counts[use], curve.counts[use] >= 3
+    if several.sum() < 2 or counts[-1] >= 0.9 * np.median(counts[-6:-1]):
+        return 0.0
+    within = (curve.variances[use] * curve.metric.slope(curve.means[use]) ** 2)[several]
+    return float(np.median(within)) / float(counts[-1])
+
+
+def _described(curve: Curve, seen: _Seen, change: Change | None, status: str, kind: str | None, reason: str) -> Status:
+    """Return the status with residuals and the forecast, with and without the change."""
+    if change is None:
+        white = Whitened.of(seen.d, seen.covariance)
+        level, level_sd, size, size_sd = white.level, 1.0 / float(np.linalg.norm(white.ones)), 0.0, 0.0
+    else:
+        level, level_sd, size, size_sd = change.level, change.level_sd, change.size, change.size_sd
+    kept, kept_sd = (size, size_sd) if change is not None and change.lasts else (0.0, 0.0)
+    raw = curve.metric.to_raw
+    sd = math.hypot(level_sd, kept_sd)
+    ends = sorted(float(v) for v in raw(np.array([level + kept - Z90 * sd, level + kept + Z90 * sd])))
+    final, healthy = float(raw(level + kept)), float(raw(level))
+    worse = final - healthy if curve.metric.mode == "min" else healthy - final
+    known = change is not None
+    return Status(
+        status,
+        reason,
+        kind,
+        onset=seen.onset_of(change) if change is not None else None,
+        size_pct=_percent(size, curve.metric) if known else None,
+        residual=_residuals(seen, level, level_sd, curve.metric),
+        final_loss=final,
+        lower=ends[0],
+        upper=ends[1],
+        cost_pct=100.0 * worse / abs(healthy) if known and healthy != 0 else None,
+        z=change.z if change is not None else None,
+        size_sigma=size / seen.window_sd if known else None,
+        fraction=curve.fraction_seen,
+    )
+
+
+def _residuals(seen: _Seen, level: float, level_sd: float, metric: Metric) -> tuple[tuple[float, float, float], ...]:
+    off = seen.d - level
+    sd = np.sqrt(np.diag(seen.covariance) + level_sd**2)
+    if metric.transform != "identity":
+        reference = np.exp(seen.mean)
+        off, sd = reference * np.expm1(off), reference * sd
+    return tuple(zip(seen.fractions.tolist(), off.tolist(), sd.tolist(), strict=True))
+
+
+def _percent(size: float, metric: Metric) -> float:
+    return 100.0 * (math.expm1(size) if metric.transform != "identity" else size)
+
+
+def _latched(now: Status, first: Status) -> Status:
+    """Return ``now`` as an alarm: with its own diagnosis while it is one, else with the first one's."""
+    if now.status == "alarm":
+        return replace(now, detected_at=first.detected_at)
+    gone = f"{first.reason} (no longer seen)"
+    diagnosis = {key: getattr(first, key) for key in ("kind", "onset", "detected_at", "size_pct", "z", "size_sigma")}
+    return replace(now, status="alarm", reason=gone, cost_pct=0.0 if now.final_loss is not None else None, **diagnosis)

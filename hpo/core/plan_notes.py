@@ -1,0 +1,55 @@
+"""What a reader of a plan should know beside its numbers: batches too large, laws stretched, rounding, warm-up caps.
+
+References: arXiv 2509.25087, arXiv 2505.13738.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hpo.core.planning import AGREE, PlannedRun, Rules
+from hpo.core.power_law import PowerLaw
+
+
+def plan_notes(runs: Sequence[PlannedRun], rules: Rules) -> list[str]:
+    """Return one line a fact; those that call for action start with ``warning:``."""
+    return [*_batch_notes(runs, rules), *_tau_notes(runs, rules), *_rounding_notes(runs), *_warmup_notes(runs, rules)]
+
+
+def _batch_notes(runs: Sequence[PlannedRun], rules: Rules) -> list[str]:
+    source = "measured" if rules.critical_batch is not None else "0.0471·D^0.462 sequences of 2048, arXiv 2505.13738 as quoted"
+    over = [run for run in runs if (run.recipe.batch_tokens or 0) > run.critical_batch_tokens]
+    means = "there a fixed tau stops being optimal, and more data parallelism buys little"
+    return [
+        f"warning: {run.name}: batch {run.recipe.batch_tokens:.3g} tokens exceeds the critical batch of "
+        f"{run.critical_batch_tokens:.3g} ({source}): {means}"
+        for run in over
+    ]
+
+
+def _tau_notes(runs: Sequence[PlannedRun], rules: Rules) -> list[str]:
+    if not isinstance(rules.tau, PowerLaw):
+        return []
+    law = rules.tau
+    notes = [f"tau = {law.coefficient:.4g}·tpp^{law.exponent:.4g} ({law.source}, measured on tpp {law.range_text})"]
+    outside = sorted({run.tpp for run in runs if not law.covers(run.tpp)})
+    if outside:
+        notes.append(f"warning: tau is extrapolated at tpp {', '.join(f'{x:.4g}' for x in outside)}: outside {law.range_text}")
+    return notes
+
+
+def _rounding_notes(runs: Sequence[PlannedRun]) -> list[str]:
+    off = [run for run in runs if not math.isclose(run.recipe.tpp or 0.0, run.tpp, rel_tol=AGREE)]
+    return [f"{run.name}: {run.n_steps} whole steps make tpp {run.recipe.tpp:.4g} of {run.tpp:.4g}" for run in off]
+
+
+def _warmup_notes(runs: Sequence[PlannedRun], rules: Rules) -> list[str]:
+    fractions = [run.recipe.warmup_fraction or 0.0 for run in runs]
+    if rules.warmup_max_tokens is None or min(fractions) >= rules.warmup_fraction:
+        return []
+    cap = f"min({rules.warmup_fraction:.0%}, {rules.warmup_max_tokens:g} tokens)"
+    means = "so the schedule differs by size and early parts of the curves collapse loosely"
+    cure = f"a fixed fraction (--warmup {rules.warmup_fraction:g}) restores it"
+    shares = f"{min(fractions):.2%} to {max(fractions):.2%} of training"
+    return [f"departs from tight collapse: warm-up is {cap}, here {shares}, {means}; {cure}"]

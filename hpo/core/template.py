@@ -1,0 +1,146 @@
+"""What a healthy run of a family looks like: log ℓ at the bins of the grid, and how healthy runs wander from it.
+
+A template comes from a fitted model (the family's shape at the run's own controls) or from one complete reference run. It is
+the yardstick of :mod:`hpo.core.monitor`. Healthy runs leave it slowly, in two ways:
+
+- their own misfit of shape, smooth in log t̂, a share of the sd that the model states, which is at most its prior's (the
+  model's misfit is Brownian, hence rougher and larger than what whole healthy runs show);
+- a *gain*: the run falls faster or slower than the template by a factor 1 + γ(t̂), γ slowly varying. That covers a τ or TPP
+  that is a little off, and a cooldown that gains a little more or less; it is large where the template is steep.
+
+Both vanish at t̂ = 1, where log ℓ is 0 by definition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpo.core.curve import Curve
+from hpo.core.metric import Metric
+from hpo.core.model import CollapseModel
+from hpo.core.recipe import Recipe
+from hpo.core.shape import NODES, Shape, coordinates_of, residuals_at_nodes
+
+FloatArray = NDArray[np.float64]
+REFERENCE_SD = 0.015
+"""Wandering of a run about a single reference, per unit of √(−log t̂): the model's own prior."""
+SMOOTH_SHARE = 0.3
+SMOOTH_LENGTH = 0.5
+GAIN_SD = 0.1
+GAIN_LENGTH = 0.3
+SCALE_AT: FloatArray = np.array([0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9])
+SCALE_WEIGHT = 1.0
+SCALE_NOISE = 5e-4
+
+
+@dataclass(frozen=True)
+class Template:
+    """The healthy curve.
+
+    Attributes
+    ----------
+    nodes : ndarray, shape (n_nodes,)
+        t̂ ascending, below 1.
+    mean : ndarray, shape (n_nodes,)
+        y(t̂) − y(1) expected there.
+    covariance : ndarray, shape (n_nodes, n_nodes)
+        Of a healthy run's slow deviation.
+    family : str
+        In words, for reports.
+    """
+
+    nodes: FloatArray = field(repr=False)
+    mean: FloatArray = field(repr=False)
+    covariance: FloatArray = field(repr=False)
+    family: str = ""
+    n_references: int = 1
+
+    def at(self, fractions: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return mean, shape (n,), and covariance, shape (n, n), at fractions not before the first node."""
+        weights = self._interpolation(fractions)
+        return weights @ self.mean, weights @ self.covariance @ weights.T
+
+    def _interpolation(self, fractions: FloatArray) -> FloatArray:
+        """Return W, shape (n, n_nodes), linear in log t̂ and 0 at t̂ = 1."""
+        grid = np.log(np.append(self.nodes, 1.0))
+        where = np.clip(np.log(fractions), grid[0], 0.0)
+        left = np.clip(np.searchsorted(grid, where, side="right") - 1, 0, grid.size - 2)
+        share = (where - grid[left]) / (grid[left + 1] - grid[left])
+        weights = np.zeros((fractions.size, grid.size))
+        rows = np.arange(fractions.size)
+        weights[rows, left] = 1.0 - share
+        weights[rows, left + 1] += share
+        return np.asarray(weights[:, :-1], dtype=np.float64)
+
+
+def template_of_reference(reference: Curve) -> Template:
+    """Return the template of one complete run.
+
+    Raises
+    ------
+    ValueError
+        The run is not complete, or has values outside the metric's domain.
+    """
+    if reference.final_loss is None:
+        raise ValueError(f"a reference must be complete; run {reference.run_id!r} is not")
+    residuals = residuals_at_nodes(reference)
+    known = np.isfinite(residuals)
+    if not known[-1]:
+        raise ValueError(f"a reference must have values in its metric's domain; run {reference.run_id!r} has not")
+    first = 0 if known.all() else int(np.flatnonzero(~known)[-1]) + 1
+    nodes, mean = NODES[first:], residuals[first:]
+    covariance = wandering(nodes, mean, REFERENCE_SD * np.sqrt(-np.log(nodes)))
+    return Template(nodes, mean, covariance, reference.run_id or "the reference")
+
+
+def template_of_model(model: CollapseModel, metric: Metric, recipe: Recipe | None, family: str = "") -> Template | None:
+    """Return the template of the model's family for a run with ``recipe``; None if no family has it."""
+    probe = Curve.from_points([], [], horizon=1.0, recipe=recipe, metric=metric, family=family)
+    home = model.family_of(probe)
+    if home is None:
+        return None
+    where = coordinates_of(recipe)
+    shape = home.shape_for([where])
+    expected, loadings, own = shape.predict([where])
+    mean = expected[0] + home.mean_curve(recipe, shape.nodes)
+    scale = float(own[0]) + float(loadings[0] @ loadings[0])
+    stated = np.sqrt(np.diag(shape.covariance) * scale)  # of noisy references: their noise too, hence the cap
+    covariance = wandering(shape.nodes, mean, np.minimum(stated, REFERENCE_SD * np.sqrt(-np.log(shape.nodes))))
+    covariance *= _learned_scale(shape, covariance)
+    return Template(shape.nodes, mean, covariance, home.name, len(home.references))
+
+
+def _learned_scale(shape: Shape, covariance: FloatArray) -> float:
+    """Return the variance of the references' own wandering in units of ``covariance``, pooled with a prior of 1, at most 1.
+
+    Each reference is held against what the others say of it (leave-one-out errors of the shape's regression), at a few
+    nodes: neighbouring nodes say the same thing.
+    """
+    columns = np.unique(np.searchsorted(shape.nodes, SCALE_AT).clip(0, shape.nodes.size - 1))
+    left_out = (shape.solved / np.diag(shape.inverse)[:, None])[:, columns]
+    prior = covariance[np.ix_(columns, columns)] + np.diag(np.full(columns.size, SCALE_NOISE**2))
+    squares = float(np.sum(left_out * np.linalg.solve(prior, left_out.T).T)) / columns.size
+    n = len(left_out)
+    if n < 3:
+        return 1.0
+    return min((SCALE_WEIGHT + squares) / (SCALE_WEIGHT + n), 1.0)
+
+
+def wandering(nodes: FloatArray, mean: FloatArray, sd: FloatArray) -> FloatArray:
+    """Return the covariance of a healthy run's slow deviation at ``nodes``: misfit of shape, and gain."""
+    u = np.log(nodes)
+    apart = np.abs(u[:, None] - u[None, :])
+    misfit = SMOOTH_SHARE**2 * np.outer(sd, sd) * _matern(apart / SMOOTH_LENGTH)
+    drops = -np.diff(np.append(mean, 0.0))  # from each node to the next; a deviation is what is still to fall, times γ
+    to_fall = np.triu(np.ones((nodes.size, nodes.size))) * drops
+    gain = GAIN_SD**2 * to_fall @ _matern(apart / GAIN_LENGTH) @ to_fall.T
+    return np.asarray(misfit + gain, dtype=np.float64)
+
+
+def _matern(distance: FloatArray) -> FloatArray:
+    """Matérn correlation of smoothness 5/2."""
+    r = np.sqrt(5.0) * distance
+    return np.asarray((1.0 + r + r**2 / 3.0) * np.exp(-r), dtype=np.float64)
