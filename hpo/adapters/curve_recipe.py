@@ -49,10 +49,12 @@ def run_recipe(rows: Rows, horizon: float | None) -> Recipe | None:
     known = {name: rows.number(name) for name in ("n_params", "batch_tokens", "weight_decay")}
     known |= {name: rows.number(name) for name in ("base_lr", "base_weight_decay", "flops_exact")}
     known["n_tokens"] = _total_tokens(rows, horizon)
+    if known["n_tokens"] is None or known["batch_tokens"] is None:
+        known["total_steps"] = None if rows.steps_are_tokens else horizon
     known["lr"] = _peak_lr(rows, horizon)
     known["warmup_fraction"] = _warmup_fraction(rows, horizon)
     schedule = _schedule(rows, horizon, known["lr"], known["warmup_fraction"] or 0.0)
-    if schedule is None and all(value is None for value in known.values()):
+    if schedule is None and all(value is None for name, value in known.items() if name != "total_steps"):
         return None
     return Recipe(schedule=schedule or unknown_schedule(""), **known)
 

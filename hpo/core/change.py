@@ -29,17 +29,19 @@ from scipy.linalg import solve_triangular
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-ALARM_AT = {"step": 5.0, "drift": 5.0, "transient": 5.5, "spike": 8.0}
+ALARM_AT = {"step": 4.7, "drift": 4.7, "transient": 5.0, "spike": 6.0}
 """|z| above which a form is an alarm; isolated outliers are the commonest harmless event, hence the higher line."""
 BINS_AFTER = {"spike": 1, "step": 2, "drift": 3, "transient": 4}
 """Bins that must follow an onset, itself included, so that a single outlier is a spike and nothing else."""
-MIN_BEFORE = 8
+MIN_BEFORE = 10
 """Bins needed before an onset, to know what healthy was."""
 NOISE_FLOOR = 3e-4
 """Sd of a bin about its neighbours that no curve goes below, on the model's scale: 0.03 %."""
 RECOVERY = 0.02
 """Time constant of a transient, in t̂."""
 HALF_WINDOW = 4
+CLIP_SD = 2.5
+DOF_PER_BIN = 0.75
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Change:
 
 
 def noise_per_point(d: FloatArray, counts: FloatArray) -> float:
-    """Return the variance of one point of d about its surroundings; medians, so that steps and spikes do not raise it.
+    """Return the variance of one point of d about its surroundings; clipped, so that steps and spikes hardly raise it.
 
     Bins are compared with the mean of nine around them (fewer than eleven bins: with their two neighbours).
 
@@ -95,7 +97,20 @@ def noise_per_point(d: FloatArray, counts: FloatArray) -> float:
     off = np.abs(d[half:-half] - np.convolve(d, ones / width, "valid"))
     shares = 1.0 / counts
     expected = shares[half:-half] * (1.0 - 2.0 / width) + np.convolve(shares, ones, "valid") / width**2
-    return float((np.median(off / np.sqrt(expected)) / 0.6745 * (1.0 + 1.5 / d.size)) ** 2)
+    relative = off / np.sqrt(expected)
+    clip = CLIP_SD * float(np.median(relative)) / 0.6745
+    return float(np.mean(np.minimum(relative, clip) ** 2))
+
+
+def tail_corrected(z: FloatArray, n: int) -> FloatArray:
+    """Return |z| as a normal deviate of equal tail, the noise having been estimated from ``n`` bins (Student-t, approximately).
+
+    References
+    ----------
+    Wallace, doi 10.1214/aoms/1177706361.
+    """
+    dof = max(DOF_PER_BIN * n, 2.0)
+    return np.asarray(np.sqrt(dof * np.log1p(z**2 / dof)), dtype=np.float64)
 
 
 def form_values(form: str, fractions: FloatArray, onsets: IntArray) -> FloatArray:
@@ -164,7 +179,7 @@ def likeliest_change(d: FloatArray, covariance: FloatArray, fractions: FloatArra
         if onsets.size == 0:
             continue
         signatures = white.signatures(form_values(form, fractions, onsets))
-        z = np.abs(signatures.T @ white.d) / np.sqrt(np.sum(signatures**2, axis=0))
+        z = tail_corrected(signatures.T @ white.d / np.sqrt(np.sum(signatures**2, axis=0)), d.size)
         k = int(np.argmax(z))
         if best is None or z[k] / ALARM_AT[form] > best[0]:
             best = (float(z[k]) / ALARM_AT[form], form, int(onsets[k]))
@@ -180,4 +195,5 @@ def change_of(white: Whitened, fractions: FloatArray, form: str, onset: int) -> 
     total = float(white.ones @ white.ones)
     along = float(white.ones @ solve_triangular(white.factor, x[:, 0], lower=True)) / total  # of the level, per unit of size
     level_sd = float(np.sqrt(1.0 / total + (along * size_sd) ** 2))
-    return Change(form, onset, size / size_sd, size, size_sd, white.level - along * size, level_sd)
+    z = float(np.copysign(tail_corrected(np.array(size / size_sd), x.size), size))
+    return Change(form, onset, z, size, size_sd, white.level - along * size, level_sd)

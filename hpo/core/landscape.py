@@ -120,7 +120,7 @@ def _recipe_numbers(recipe: Recipe | None) -> dict[str, float]:
         "recipe.weight_decay": recipe.base_weight_decay or recipe.weight_decay,
         "recipe.batch_tokens": recipe.batch_tokens,
         "recipe.n_params": recipe.n_params,
-        "recipe.n_tokens": recipe.n_tokens,
+        "recipe.n_tokens": recipe.n_tokens or recipe.total_steps,
     }
     numbers = {name: math.log(value) for name, value in raw.items() if value}
     if recipe.schedule.is_known:

@@ -41,7 +41,7 @@ from hpo.core.template import Template, template_of_model, template_of_reference
 FloatArray = NDArray[np.float64]
 START = 0.03
 WARMUPS_SKIPPED = 1.5
-MIN_BINS = 10
+MIN_BINS = 12
 JUDGE_EVERY = 0.002
 PAST_TOTAL = 0.01
 NEAR_RESTART = 0.03

@@ -40,6 +40,8 @@ class Recipe:
         The values before width scaling: what a sweep searches over.
     flops_exact : float
         Training FLOPs by the architecture's own count, where known.
+    total_steps : float
+        Optimiser steps T, for runs whose tokens are not known; D/B is preferred where it is.
 
     Raises
     ------
@@ -57,9 +59,10 @@ class Recipe:
     base_lr: float | None = None
     base_weight_decay: float | None = None
     flops_exact: float | None = None
+    total_steps: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("n_params", "n_tokens", "batch_tokens", "lr", "base_lr", "flops_exact"):
+        for name in ("n_params", "n_tokens", "batch_tokens", "lr", "base_lr", "flops_exact", "total_steps"):
             _require(name, getattr(self, name), lambda x: x > 0, "above 0")
         for name in ("weight_decay", "base_weight_decay"):
             _require(name, getattr(self, name), lambda x: x >= 0, "at least 0")
@@ -72,16 +75,22 @@ class Recipe:
 
     @property
     def n_steps(self) -> int | None:
-        """Optimiser steps T = D/B, rounded to the nearest whole step."""
-        steps = _quotient(self.n_tokens, self.batch_tokens)
+        """Optimiser steps T = D/B, else ``total_steps``, rounded to the nearest whole step."""
+        steps = self._exact_steps
         return None if steps is None else max(1, round(steps))
 
     @property
+    def _exact_steps(self) -> float | None:
+        steps = _quotient(self.n_tokens, self.batch_tokens)
+        return self.total_steps if steps is None else steps
+
+    @property
     def tau(self) -> float | None:
-        """Normalised AdamW timescale τ = B/(ηλD); None without decay."""
-        if self.batch_tokens is None or self.n_tokens is None or not self.lr or not self.weight_decay:
+        """Normalised AdamW timescale τ = 1/(ηλT) = B/(ηλD); None without decay."""
+        steps = self._exact_steps
+        if steps is None or not self.lr or not self.weight_decay:
             return None
-        return self.batch_tokens / (self.lr * self.weight_decay * self.n_tokens)
+        return 1.0 / (self.lr * self.weight_decay * steps)
 
     @property
     def flops_6nd(self) -> float | None:

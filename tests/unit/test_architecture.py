@@ -19,7 +19,8 @@ MAX_LINES = 400
 
 # An arrow may be followed further: who may import the engine may import what the engine may.
 ARROWS = {
-    "hpo.cli": {"bench", "hpo.engine", "hpo.reporting"},
+    "hpo.cli": {"bench", "hpo.commands", "hpo.engine", "hpo.reporting"},
+    "hpo.commands": {"bench", "hpo.engine", "hpo.reporting"},
     "bench": {"hpo.engine", "proxies"},
     "hpo.engine": {"hpo.adapters", "proxies", "search_spaces"},
     "hpo.reporting": {"hpo.adapters"},
