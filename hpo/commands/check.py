@@ -1,0 +1,149 @@
+"""``hpo check``: whether runs collapse, and what is off where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hpo.commands.output import fail, print_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from hpo.adapters.curve_files import RecordedRun
+    from hpo.core.check import CheckReport
+    from hpo.core.controls import Controls
+
+Curves = Annotated[list[str] | None, typer.Argument(metavar="CURVES…", help="Files, folders or wildcards with complete runs.")]
+Metric = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the curve.")]
+Runs = Annotated[list[str] | None, typer.Option(metavar="ID", help="Only runs of this id; repeatable, wildcards allowed.")]
+Tolerance = Annotated[
+    float | None, typer.Option(metavar="PERCENT", help="Largest Δ that counts as collapse; default: noise floor, at least 0.5.")
+]
+Recipes = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Recipes (YAML, JSON, CSV): checked alone, or in place of the curves' own.")
+]
+Figure = Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write a figure of the curves and their spread.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+EPILOG = "Example: hpo check runs/ladder/*.parquet --json"
+
+
+def check(
+    curves: Curves = None,
+    metric: Metric = None,
+    run: Runs = None,
+    tolerance: Tolerance = None,
+    recipes: Recipes = None,
+    figure: Figure = None,
+    as_json: Json = False,
+) -> None:
+    """Judge whether runs collapse onto one normalised curve, and name the control or the run that breaks it.
+
+    Exit code 0: they do (from recipes alone: nothing mismatched), 1: they do not, 2: the input is wrong.
+    """
+    from hpo.core.check import check_curves, check_recipes
+
+    try:
+        known = _recipes(recipes)
+        if not curves:
+            if recipes is None:
+                raise ValueError("expected CURVES, or --recipes FILE; found neither")
+            report, chosen = check_recipes(known), []
+        else:
+            chosen = _chosen(curves, metric, run)
+            share = None if tolerance is None else tolerance / 100
+            report = check_curves([one.curve() for one in chosen], share, known)
+        if figure is not None:
+            _write_figure(figure, chosen, report)
+    except ValueError as error:
+        fail(str(error), 2)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _print_report(report)
+    good = not report.mismatched if report.collapse is None else report.collapse
+    if not good:
+        raise typer.Exit(1)
+
+
+def _recipes(path: Path | None) -> list[Controls]:
+    from hpo.adapters.recipe_files import read_recipes
+
+    return [] if path is None else read_recipes(path)
+
+
+def _chosen(paths: Sequence[str], metric: str | None, wanted: Sequence[str] | None) -> list[RecordedRun]:
+    from hpo.adapters.curve_files import read_runs
+
+    runs = read_runs(paths, metric=metric)
+    if not wanted:
+        return runs
+    for pattern in wanted:
+        if not any(fnmatchcase(one.run_id, pattern) for one in runs):
+            names = ", ".join(one.run_id for one in runs[:8])
+            raise ValueError(f"--run: no run is called {pattern!r}; found {names}{', …' if len(runs) > 8 else ''}")
+    return [one for one in runs if any(fnmatchcase(one.run_id, pattern) for pattern in wanted)]
+
+
+def _print_report(report: CheckReport) -> None:
+    from rich.console import Console
+
+    verdict = {
+        True: "collapse",
+        False: "no collapse",
+        None: "recipes match" if not report.mismatched else "recipes do not match",
+    }
+    typer.echo(f"{verdict[report.collapse]}: {report.reason}")
+    console = Console(width=None if Console().is_terminal else 160)
+    console.print(_runs_table(report))
+    if report.spread is not None:
+        console.print(_spread_table(report))
+
+
+def _runs_table(report: CheckReport) -> Table:
+    from rich.table import Table
+
+    table = Table("run", "N", "TPP", "τ", "schedule", "warm-up", "off")
+    for run_id, row in report.controls.items():
+        off = [f"{name} ×{value:.3g}" if isinstance(value, float) else name for name, value in row["off"].items()]
+        off += ["breaks the collapse"] if run_id in report.outliers else []
+        numbers = (_short(row[key]) for key in ("n_params", "tpp", "tau"))
+        table.add_row(run_id, *numbers, row["schedule"] or "?", _short(row["warmup_fraction"]), ", ".join(off))
+    return table
+
+
+def _spread_table(report: CheckReport) -> Table:
+    from rich.table import Table
+
+    spread = report.spread
+    assert spread is not None  # noqa: S101 - the caller has checked
+    shown = [k for k, t in enumerate(spread.fractions) if round(100 * t) % 10 == 0]
+    table = Table("t̂", *(f"{spread.fractions[k]:.1f}" for k in shown))
+    table.add_row("Δ %", *(f"{100 * spread.delta[k]:.2f}" for k in shown))
+    return table
+
+
+def _short(value: float | None) -> str:
+    return "?" if value is None else f"{value:.3g}"
+
+
+def _write_figure(path: Path, runs: Sequence[RecordedRun], report: CheckReport) -> None:
+    from hpo.adapters.atomic import write_bytes
+    from hpo.reporting.check_figure import check_figure
+
+    if report.spread is None:
+        raise ValueError("--figure: needs CURVES; found recipes only")
+    used = [one.curve() for one in runs if one.run_id not in report.left_out]
+    try:
+        write_bytes(path, check_figure(used, report).encode())
+    except OSError as error:
+        raise ValueError(f"--figure: expected a file that can be written; found {path}: {error.strerror}") from None
+
+
+if __name__ == "__main__":
+    typer.run(check)

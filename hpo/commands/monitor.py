@@ -1,0 +1,217 @@
+"""``hpo monitor``: watch a run against its family's curve, from a finished log or a growing one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hpo.commands.output import fail, print_json
+
+if TYPE_CHECKING:
+    from hpo.adapters.curve_files import RecordedRun
+    from hpo.core.monitor import Monitor, Status
+    from hpo.core.template import Template
+
+CurveFile = Annotated[str, typer.Argument(metavar="CURVE", help="File with the run's log.")]
+Model = Annotated[Path | None, typer.Option(metavar="MODEL.json", help="Model of the run's family, written by hpo fit.")]
+Reference = Annotated[str | None, typer.Option(metavar="CURVE", help="One finished run instead of a model.")]
+ReferenceRun = Annotated[str | None, typer.Option(metavar="ID", help="Which run of the reference file.")]
+RunId = Annotated[str | None, typer.Option("--run", metavar="ID", help="Only the run of this id.")]
+Metric = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the curve.")]
+Total = Annotated[float | None, typer.Option(metavar="STEPS", help="Length of the whole run, where the log does not say.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Go on reading while the file grows, until the run ends or alarms.")]
+Poll = Annotated[float, typer.Option(metavar="SECONDS", help="How often --follow looks at the file.")]
+OnAlarm = Annotated[str | None, typer.Option(metavar="CMD", help="Shell command to run once at the first alarm.")]
+Force = Annotated[bool, typer.Option("--force", help="Accept a reference of another family or metric.")]
+Figure = Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write a figure of the residual.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+EPILOG = "Example: hpo monitor run/log.csv --model model.json --follow --on-alarm 'touch ALARM'"
+STALE_S = 3600.0
+
+
+def monitor(
+    curve: CurveFile,
+    model: Model = None,
+    reference: Reference = None,
+    reference_run: ReferenceRun = None,
+    run: RunId = None,
+    metric: Metric = None,
+    total: Total = None,
+    follow: Follow = False,
+    poll: Poll = 1.0,
+    on_alarm: OnAlarm = None,
+    force: Force = False,
+    figure: Figure = None,
+    as_json: Json = False,
+) -> None:
+    """Say whether a run has left its family's curve: since when, how far, what kind of fault, what it costs.
+
+    Exit code 0: it follows the curve, 1: it does not (with --follow: as soon as it does not), 2: the input is wrong.
+    """
+    try:
+        if (model is None) == (reference is None):
+            raise ValueError(f"expected --model or --reference; found {'neither' if model is None else 'both'}")
+        if total is not None and not total > 0:
+            raise ValueError(f"--total: expected a number of steps above 0; found {total:g}")
+        if not poll > 0:
+            raise ValueError(f"--poll: expected seconds above 0; found {poll:g}")
+        first = _read(curve, run, metric)
+        watch = _monitor(first, model, reference, reference_run, total, force=force)
+        status = _watch(watch, first, _growing(curve, run, metric, poll) if follow else iter(()), on_alarm)
+        if figure is not None:
+            _write_figure(figure, status, first.run_id)
+    except ValueError as error:
+        fail(str(error), 2)
+    if as_json:
+        print_json(status.to_dict())
+    else:
+        typer.echo("\n".join(status_lines(first.run_id, status)))
+    if status.status == "alarm":
+        raise typer.Exit(1)
+
+
+def _read(path: str, run: str | None, metric: str | None) -> RecordedRun:
+    from hpo.adapters.curve_files import read_runs
+
+    runs = read_runs([path], run=run, metric=metric)
+    if len(runs) > 1:
+        names = ", ".join(one.run_id for one in runs[:5])
+        raise ValueError(
+            f"{path}: expected one run (choose it by --run ID); found {len(runs)}: {names}{', …' if len(runs) > 5 else ''}"
+        )
+    return runs[0]
+
+
+def _monitor(
+    run: RecordedRun, model: Path | None, reference: str | None, reference_run: str | None, total: float | None, *, force: bool
+) -> Monitor:
+    from hpo.core.monitor import Monitor
+
+    horizon = run.horizon if total is None else total
+    if horizon is None:
+        raise ValueError(
+            f"run {run.run_id}: its total number of steps is unknown, so the fraction of training is: give --total"
+        )
+    if reference is not None:
+        template = _reference_template(run, reference, reference_run, force=force)
+        return Monitor(template, run.recipe, total=horizon, metric=run.metric)
+    return Monitor(_model_template(run, Path(str(model)), force=force), run.recipe, total=horizon, metric=run.metric)
+
+
+def _reference_template(run: RecordedRun, path: str, reference_run: str | None, *, force: bool) -> Template:
+    from hpo.core.template import template_of_reference
+
+    healthy = _read(path, reference_run, run.metric.name)
+    for name, mine, theirs in (("family", run.family, healthy.family), ("metric", run.metric.name, healthy.metric.name)):
+        if mine and theirs and mine != theirs and not force:
+            raise ValueError(f"--reference: expected the run's {name} {mine!r}; found {theirs!r} (--force accepts it)")
+    return template_of_reference(healthy.curve())
+
+
+def _model_template(run: RecordedRun, path: Path, *, force: bool) -> Template:
+    from hpo.adapters.model_files import read_model
+    from hpo.core.template import template_of_model
+
+    model = read_model(path)
+    template = template_of_model(model, run.metric, run.recipe, run.family)
+    if template is None and force and model.references:
+        other = model.references[0]
+        template = template_of_model(model, other.metric, other.recipe, other.family)
+    if template is None:
+        found = ", ".join(family.name for family in model.families[:4]) or "no references"
+        raise ValueError(
+            f"--model: no family of {path} has the run's metric, family and schedule; found {found} (--force accepts one)"
+        )
+    return template
+
+
+def _watch(watch: Monitor, first: RecordedRun, rest: Iterator[RecordedRun], on_alarm: str | None) -> Status:
+    """Feed the log, then what is appended to it; stop following at an alarm or at the end of the run."""
+    _feed(watch, first, 0)
+    status, seen, following = watch.judge(), first.steps.size, False
+    for now in rest:
+        following = True
+        if status.status == "alarm" or _is_over(watch):
+            break
+        _feed(watch, now, seen)
+        seen = max(seen, now.steps.size)
+        status = watch.judge()
+        _say(status)
+    if status.status == "alarm" and on_alarm is not None:
+        subprocess.run(on_alarm, shell=True, check=False)  # noqa: S602 - the user's own command line
+    if following:
+        print(file=sys.stderr, flush=True)
+    return status
+
+
+def _feed(watch: Monitor, run: RecordedRun, start: int) -> None:
+    rates = run.learning_rates
+    for k in range(start, run.steps.size):
+        watch.update(float(run.steps[k]), float(run.values[k]), lr=None if rates is None else float(rates[k]))
+
+
+def _is_over(watch: Monitor) -> bool:
+    return (watch.status.fraction or 0.0) >= 1.0 - 1e-9
+
+
+def _growing(path: str, run: str | None, metric: str | None, poll_s: float) -> Iterator[RecordedRun]:
+    """Yield the run again after every change of the file; a half-written last line waits for the next look.
+
+    Ends when the file has not changed for an hour.
+    """
+    file, last, changed = Path(path), (-1, -1.0), time.monotonic()
+    while time.monotonic() - changed < STALE_S:
+        about = file.stat()
+        if (about.st_size, about.st_mtime) != last:
+            last, changed = (about.st_size, about.st_mtime), time.monotonic()
+            try:
+                yield _read(path, run, metric)
+            except ValueError:
+                last = (-1, -1.0)
+        time.sleep(poll_s)
+
+
+def _say(status: Status) -> None:
+    if sys.stderr.isatty():
+        at = 0.0 if status.fraction is None else status.fraction
+        print(f"\r{at:6.1%} {status.status}: {status.reason[:90]:<90}", end="", file=sys.stderr, flush=True)
+
+
+def status_lines(run_id: str, status: Status) -> list[str]:
+    """Return the status as text for people."""
+    at = "" if status.fraction is None else f" at {status.fraction:.1%} of training"
+    lines = [f"{run_id}: {status.status}{at}: {status.reason}"]
+    if status.status == "alarm":
+        where = "" if status.onset is None else f", began near t̂ = {status.onset:.3f}"
+        called = "" if status.detected_at is None else f", called at {status.detected_at:.3f}"
+        lines.append(f"  {status.kind}{where}{called}")
+    if status.size_pct is not None and status.size_sigma is not None:
+        lines.append(
+            f"  size {status.size_pct:+.2f} % of the loss, {status.size_sigma:+.1f} times the noise of 1 % of training"
+        )
+    if status.final_loss is not None:
+        lines.append(f"  final loss {status.final_loss:.4f} (90 %: {status.lower:.4f} to {status.upper:.4f})")
+    if status.cost_pct is not None:
+        lines.append(f"  the deviation costs {status.cost_pct:+.2f} % of it, if it stays as it is")
+    return lines
+
+
+def _write_figure(path: Path, status: Status, run_id: str) -> None:
+    from hpo.adapters.atomic import write_bytes
+    from hpo.reporting.monitor_figure import monitor_figure
+
+    try:
+        write_bytes(path, monitor_figure(status, run_id).encode())
+    except OSError as error:
+        raise ValueError(f"--figure: expected a file that can be written; found {path}: {error.strerror}") from None
+
+
+if __name__ == "__main__":
+    typer.run(monitor)

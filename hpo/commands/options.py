@@ -1,0 +1,52 @@
+"""Options that are lists or either of two kinds, and what happens when one is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hpo.commands.output import fail
+
+
+@contextmanager
+def input_errors() -> Iterator[None]:
+    """Turn a ``ValueError`` of the block, always the user's input here, into one line and exit code 2."""
+    try:
+        yield
+    except ValueError as error:
+        fail(str(error), 2)
+
+
+def numbers(option: str, text: str | None) -> list[float] | None:
+    """Return the numbers of a comma-separated list; None for None.
+
+    Raises
+    ------
+    ValueError
+        Something that is not a number above 0; names the option.
+    """
+    if text is None:
+        return None
+    return [_number(option, part.strip()) for part in text.split(",")]
+
+
+def number_or_text(text: str | None) -> float | int | str | None:
+    """Return a whole number, a number, or the text itself."""
+    if text is None:
+        return None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{option}: expected finite numbers above 0, comma-separated; found {text or 'nothing'}")
+    return value

@@ -1,0 +1,115 @@
+"""Models and their compute, from finished runs, from a table, or as published."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpo.adapters.curve_files import read_runs
+from hpo.core.frontier import TrainedModel
+from hpo.core.power_law import PowerLawFit, fit_power_law
+from hpo.engine.config import InputError
+
+
+@dataclass(frozen=True)
+class Models:
+    """Models to compare; their quality is an accuracy in percent or a loss."""
+
+    models: tuple[TrainedModel, ...]
+    is_accuracy: bool
+
+    @property
+    def quality_name(self) -> str:
+        """``accuracy`` or ``loss``."""
+        return "accuracy" if self.is_accuracy else "loss"
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return JSON-ready dicts."""
+        return [
+            {
+                "name": m.name,
+                "n_params": m.n_params,
+                "n_tokens": m.n_tokens,
+                "flops": m.flops,
+                self.quality_name: m.quality,
+                "source": m.source,
+            }
+            for m in self.models
+        ]
+
+    def notes(self) -> list[str]:
+        """Return what is doubtful about one law through all models."""
+        tpp = [m.n_tokens / m.n_params for m in self.models if m.n_tokens is not None and m.n_params is not None]
+        if not tpp or max(tpp) < 1.05 * min(tpp):
+            return []
+        return [f"warning: models of {min(tpp):.3g} to {max(tpp):.3g} tpp are pooled; a law of compute holds at one tpp"]
+
+    def fit(self) -> PowerLawFit:
+        """Return the power law of compute through the losses, or through 100 − accuracy."""
+        flops, quality = [m.flops for m in self.models], [m.quality for m in self.models]
+        y = [100 - q for q in quality] if self.is_accuracy else quality
+        name = "error" if self.is_accuracy else "loss"
+        return fit_power_law(flops, y, x_name="flops", y_name=name, source=f"{len(flops)} models")
+
+
+def read_models(runs: list[str] | None, table: Path | None, metric: str | None, *, default: Sequence[TrainedModel]) -> Models:
+    """Return the models of curve files or of a table, or else the published ones in ``default``.
+
+    Of runs that share size and tokens (a sweep) the best one counts.
+
+    Raises
+    ------
+    InputError
+        Both given, or nothing usable in them.
+    """
+    if runs and table is not None:
+        raise InputError("--models: expected runs or a table, not both; found both")
+    if table is not None:
+        return _from_table(table)
+    return _from_runs(runs, metric) if runs else Models(tuple(default), is_accuracy=True)
+
+
+def _from_runs(paths: list[str], metric: str | None) -> Models:
+    best: dict[tuple[float, float], TrainedModel] = {}
+    for run in read_runs(paths, metric=metric):
+        recipe, loss = run.recipe, run.curve().final_loss
+        if run.metric.mode == "max":
+            raise InputError.at("--metric", "a loss", f"{run.metric.name}, which is maximised")
+        if recipe is None or recipe.flops is None or recipe.n_params is None or recipe.n_tokens is None or loss is None:
+            continue
+        key = (recipe.n_params, recipe.n_tokens)
+        if key not in best or loss < best[key].quality:
+            sizes = {"n_params": recipe.n_params, "n_tokens": recipe.n_tokens}
+            best[key] = TrainedModel(name=run.run_id, flops=recipe.flops, quality=loss, source=run.family, **sizes)
+    if not best:
+        raise InputError.at("RUNS", "finished runs with known n_params and total_tokens", "none")
+    return Models(tuple(best.values()), is_accuracy=False)
+
+
+def _from_table(path: Path) -> Models:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError):
+        raise InputError.at("--models", "a readable CSV file", path) from None
+    columns = set(rows[0]) if rows else set()
+    quality = "accuracy" if "accuracy" in columns else "loss"
+    if not {"name", "flops", quality} <= columns:
+        raise InputError.at(
+            str(path), "columns name, flops and accuracy or loss", ", ".join(sorted(map(str, columns))) or "no rows"
+        )
+    try:
+        models = [_of_row(row, quality) for row in rows]
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{path}: expected numbers in flops and {quality}; found {error}") from None
+    return Models(tuple(models), is_accuracy=quality == "accuracy")
+
+
+def _of_row(row: dict[str, str], quality: str) -> TrainedModel:
+    sizes = {key: float(row[key]) for key in ("n_params", "n_tokens") if row.get(key)}
+    return TrainedModel(
+        name=row["name"], flops=float(row["flops"]), quality=float(row[quality]), source=row.get("source") or "", **sizes
+    )

@@ -1,0 +1,248 @@
+"""``hpo plan``, ``fit-tau`` and ``efficiency`` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+from hpo.commands import add_commands
+from hpo.engine.config import load_config
+from hpo.engine.plan import plan_sweep
+
+KEYS = {
+    *("name", "n_params", "n_tokens", "tpp", "tau", "n_steps", "batch_sequences", "batch_tokens", "lr", "weight_decay"),
+    *("lr_times_weight_decay", "warmup_fraction", "flops"),
+}
+LADDER = ("--sizes", "48x2", "--head-dim", "8", "--ladder", "0.5", "--rungs", "2", "--tpp", "20", "--batch", "8")
+
+
+@pytest.fixture
+def hpo():
+    """Run a command; returns exit code, stdout, stderr."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    add_commands(app)
+
+    def run(*arguments):
+        result = CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "200"})
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result.exit_code, result.stdout, result.stderr
+
+    return run
+
+
+def plan(hpo, *arguments):
+    code, out, err = hpo("plan", *arguments, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_json_holds_recipes_and_notes(hpo):
+    document = plan(hpo, "--family", "celerity", "--tpp", "20,80,234")
+    assert set(document) == {"recipes", "notes"}
+    assert len(document["recipes"]) == 15
+    assert all(set(recipe) >= KEYS for recipe in document["recipes"])
+
+
+def test_a_given_rate_splits_the_product(hpo):
+    recipe = plan(hpo, "--family", "celerity", "--sizes", "300M", "--tpp", "20", "--lr", "0.02")["recipes"][0]
+    assert recipe["lr"] == 0.02
+    assert recipe["lr"] * recipe["weight_decay"] == pytest.approx(recipe["lr_times_weight_decay"])
+    hidden = recipe["groups"]["hidden_matrix"]
+    assert hidden["lr"] * hidden["weight_decay"] == pytest.approx(recipe["lr_times_weight_decay"])
+
+
+def test_a_fixed_warm_up_lifts_the_published_cap(hpo):
+    document = plan(hpo, "--family", "celerity", "--tpp", "20", "--warmup", "0.1")
+    assert {recipe["warmup_fraction"] for recipe in document["recipes"]} == {0.1}
+    assert not any("departs" in note for note in document["notes"])
+
+
+def test_hours_and_money(hpo):
+    recipe = plan(hpo, "--params", "1e9", "--tpp", "20", "--flops-per-s", "4e14", "--price", "2")["recipes"][0]
+    assert recipe["gpu_hours"] == pytest.approx(recipe["flops"] / 4e14 / 3600)
+    assert recipe["price"] == pytest.approx(2 * recipe["gpu_hours"])
+
+
+def test_a_budget_gives_the_widest_model_that_fits(hpo):
+    recipe = plan(hpo, "--compute", "1e16", "--tpp", "20", "--depth", "4", "--head-dim", "16")["recipes"][0]
+    assert recipe["flops"] == pytest.approx(1e16, rel=0.2)
+    assert recipe["flops"] <= 1e16 * 1.001
+
+
+def test_a_target_loss_becomes_compute(hpo):
+    document = plan(hpo, "--target-loss", "2.5", "--tpp", "20")
+    assert document["recipes"][0]["flops"] == pytest.approx(3.86e21, rel=0.01)
+    assert any("loss 2.5 takes" in note for note in document["notes"])
+
+
+def test_the_written_plan_is_a_sweep_that_runs_the_same_recipes(hpo, tmp_path):
+    path = tmp_path / "plan.yaml"
+    document = json.loads(hpo("plan", *LADDER, "--json", "-o", path)[1])
+    sweep = plan_sweep(load_config(path))
+    largest = document["recipes"][-1]
+    for run in sweep.candidates:
+        assert run.n_steps == largest["n_steps"]
+        assert run.recipe.n_params == largest["n_params"]
+        assert run.flops == pytest.approx(largest["flops"])
+        assert run.recipe.lr * run.recipe.weight_decay == pytest.approx(largest["lr_times_weight_decay"])
+        assert run.recipe.tau == pytest.approx(largest["tau"])
+    proxies = {(run.recipe.n_params, run.n_steps) for run in sweep.proxies}
+    assert proxies == {(r["n_params"], r["n_steps"]) for r in document["recipes"][:-1]}
+
+
+def test_a_plan_no_sweep_can_hold_is_written_as_recipes(hpo, tmp_path):
+    path = tmp_path / "plan.yaml"
+    code, out, err = hpo("plan", "--family", "celerity", "--tpp", "20", "-o", path)
+    assert code == 0
+    assert "300M" in out
+    assert "not a sweep: its runs differ in batch" in err
+    assert len(yaml.safe_load(path.read_text())["recipes"]) == 5
+
+
+def test_a_family_of_ones_own_and_options_that_win_over_it(hpo, tmp_path):
+    path = tmp_path / "mine.yaml"
+    mine = {
+        "name": "mine",
+        "model": {"head_dim": 8, "ffn": "swiglu"},
+        "sizes": [{"width": 16, "depth": 2}, {"name": "big", "width": 48, "depth": 2}],
+        "data": {"seq_len": 32},
+        "tpp": 40,
+        "tau": 0.3,
+        "batch": 4,
+        "schedule": {"name": "cosine", "final_ratio": 0.1},
+    }
+    path.write_text(yaml.safe_dump(mine))
+    recipes = plan(hpo, path, "--tau", "0.2")["recipes"]
+    assert [recipe["name"] for recipe in recipes] == ["16x2", "big"]
+    assert {(recipe["tau"], recipe["tpp"], recipe["batch_tokens"]) for recipe in recipes} == {(0.2, 40, 128)}
+    assert recipes[0]["schedule"] == {"name": "cosine", "parameters": {"final_ratio": 0.1}}
+    assert recipes[0]["model"]["ffn"] == "swiglu"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "expected a family, sizes, params, compute or target_loss"),
+        (("--sizes", "48x3"), "tpp: expected tpp, tokens, compute or target_loss; found none"),
+        (("--sizes", "50x3", "--tpp", "20"), "head_dim: expected to divide model.width; found 16 and 50"),
+        (("--sizes", "50", "--tpp", "20"), "sizes: expected WIDTHxDEPTH"),
+        (("--params", "1e9", "--tokens", "2e10", "--tpp", "30"), "tpp and tokens must agree"),
+        (("--params", "-1", "--tpp", "20"), "--params: expected finite numbers above 0"),
+        (("--params", "1e9", "--tpp", "0"), "--tpp: expected finite numbers above 0"),
+        (("--params", "1e9", "--tpp", "nan"), "--tpp: expected finite numbers above 0"),
+        (("--params", "1e9", "--tokens", "-5"), "tokens: expected greater than 0; found -5.0"),
+        (("--params", "1e9", "--tpp", "1000"), "expected to lie in [20, 234] for tau"),
+        (("--params", "1e9", "--tpp", "20", "--tau", "1e-6"), "a weight decay above 1/lr"),
+        (("--params", "1e9", "--tpp", "20", "--lr", "0"), "lr: expected greater than 0"),
+        (("--params", "1e9", "--tpp", "20", "--batch", "none"), "batch: expected a whole number of sequences"),
+        (("--params", "1e9", "--tpp", "20", "--batch", "published"), "no batch of its own"),
+        (("--family", "celerity", "--sizes", "7B"), "expected one of 300M, 500M, 900M, 1.8B, 3.9B; found 7B"),
+        (("--family", "llama"), "family: expected"),
+        (("--params", "1e9", "--tpp", "20", "--schedule", "zigzag"), "schedule"),
+        (("--params", "1e9", "--tpp", "20", "--price", "2"), "flops_per_s: expected a value beside price_per_hour"),
+        (("--sizes", "16x3", "--tpp", "20", "--ladder", "0.9"), "ladder: expected rungs of different widths"),
+        (("nowhere.yaml",), "nowhere.yaml: expected a readable YAML file"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(hpo, arguments, words):
+    code, out, err = hpo("plan", *arguments)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert words in err
+
+
+def sweeps(path, law=(1.084, -0.527)):
+    """Write three finished τ sweeps at 20, 40 and 80 tokens per parameter whose best τ obeys ``law``."""
+    rows = ["run_id,n_params,batch_tokens,lr,weight_decay,total_steps,total_tokens,step,train_loss"]
+    n_params, batch, steps = 1e6, 1e4, 200
+    for tpp in (20, 40, 80):
+        tokens = tpp * n_params
+        best = law[0] * tpp ** law[1]
+        for k, tau in enumerate((best * np.geomspace(0.2, 6, 8)).tolist()):
+            final = 3 + 0.05 * math.log(tau / best) ** 2
+            decay = batch / (0.01 * tau * tokens)
+            head = f"t{tpp}-{k},{n_params},{batch},0.01,{decay!r},{steps},{tokens}"
+            rows += [
+                f"{head},{step},{final * (1 + 0.3 * (1 - step / steps)) if step < 190 else final}" for step in range(1, 201)
+            ]
+    path.write_text("\n".join(rows) + "\n")
+
+
+def test_the_law_of_ones_own_sweeps_feeds_the_plan(hpo, tmp_path):
+    sweeps(tmp_path / "runs.csv")
+    law = tmp_path / "tau.json"
+    code, out, err = hpo("fit-tau", tmp_path / "runs.csv", "-o", law, "--tpp", "60", "--json")
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert document["law"]["exponent"] == pytest.approx(-0.527, abs=0.02)
+    low, high = document["law"]["exponent_interval"]
+    assert low < -0.527 < high
+    assert document["predictions"][0]["tau"] == pytest.approx(1.084 * 60**-0.527, rel=0.02)
+    recipe = plan(hpo, "--params", "1e9", "--tpp", "40", "--tau", law)["recipes"][0]
+    assert recipe["tau"] == pytest.approx(1.084 * 40**-0.527, rel=0.02)
+
+
+def test_a_fitted_law_is_not_extrapolated_silently(hpo, tmp_path):
+    sweeps(tmp_path / "runs.csv")
+    law = tmp_path / "tau.json"
+    assert hpo("fit-tau", tmp_path / "runs.csv", "-o", law, "--tpp", "234")[0] == 2
+    assert hpo("fit-tau", tmp_path / "runs.csv", "-o", law)[0] == 0
+    code, _, err = hpo("plan", "--params", "1e9", "--tpp", "234", "--tau", law)
+    assert code == 2
+    assert "[20, 80]" in err
+    notes = plan(hpo, "--params", "1e9", "--tpp", "234", "--tau", law, "--extrapolate")["notes"]
+    assert any("extrapolated" in note for note in notes)
+
+
+def test_runs_without_a_decay_cannot_give_tau(hpo, tmp_path):
+    (tmp_path / "runs.csv").write_text("step,total_steps,train_loss\n1,2,3.0\n2,2,2.0\n")
+    code, _, err = hpo("fit-tau", tmp_path / "runs.csv")
+    assert code == 2
+    assert "known lr, weight_decay, batch_tokens" in err
+
+
+def test_compression_as_json(hpo):
+    rows = json.loads(hpo("efficiency", "compression", "--tpp", "20,234", "--params", "1e9", "--json")[1])["rows"]
+    assert rows[1]["params_ratio"] == pytest.approx(0.378, abs=5e-4)
+    assert rows[1]["flops"] / rows[0]["flops"] == pytest.approx(1.67, abs=0.005)
+
+
+def test_frontier_of_the_published_models_says_what_follows(hpo):
+    document = json.loads(hpo("efficiency", "frontier", "--json")[1])
+    found = document["comparison"]
+    assert found["flops_saved_fraction"] == pytest.approx(0.58, abs=0.005)
+    assert found["flops_saved_fraction_by_published_fit"] == pytest.approx(0.26, abs=0.005)
+    assert found["flops_saved_fraction_by_refit_interval"][1] < found["claimed_flops_saved_fraction"]
+    assert any("does not follow" in note for note in document["notes"])
+
+
+def test_scaling_of_finished_runs_feeds_the_plan(hpo, tmp_path):
+    rows = ["name,flops,loss,n_params,n_tokens"]
+    rows += [
+        f"m{k},{c},{(c / 1e30) ** -0.05},{(c / 120) ** 0.5},{20 * (c / 120) ** 0.5}" for k, c in enumerate((1e18, 1e19, 1e20))
+    ]
+    (tmp_path / "models.csv").write_text("\n".join(rows) + "\n")
+    code, out, _ = hpo(
+        *("efficiency", "scaling", "--models", tmp_path / "models.csv", "--at", "5e19", "-o", tmp_path / "law.json", "--json")
+    )
+    assert code == 0
+    document = json.loads(out)
+    assert document["law"]["exponent"] == pytest.approx(-0.05)
+    assert document["scale"] == pytest.approx(1e30, rel=1e-6)
+    assert document["predictions"][0]["loss"] == pytest.approx((5e19 / 1e30) ** -0.05)
+    target = str((5e19 / 1e30) ** -0.05)
+    planned = plan(hpo, "--target-loss", target, "--loss-law", tmp_path / "law.json", "--tpp", "20")["recipes"][0]
+    assert planned["flops"] == pytest.approx(5e19, rel=0.01)
+
+
+def test_a_table_without_its_columns_is_named(hpo, tmp_path):
+    (tmp_path / "models.csv").write_text("name,accuracy\na,1\n")
+    code, _, err = hpo("efficiency", "frontier", "--models", tmp_path / "models.csv")
+    assert code == 2
+    assert "expected columns name, flops and accuracy or loss; found accuracy, name" in err
