@@ -1,0 +1,120 @@
+"""The commands of ``hpo bench``."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bench.figure import write_figure
+from bench.protocol import Protocol, built_in_names, load_protocol
+from bench.replay import ALL_METHODS, replay
+from bench.table import markdown_table, write_rules, write_scoreboard
+
+app = typer.Typer(help="Replay recorded runs, studies and timings.", no_args_is_help=True, add_completion=False)
+
+
+@app.callback()
+def _bench() -> None:
+    """Replay recorded runs, studies and timings."""
+
+
+@app.command("replay")
+def replay_command(
+    protocol: Annotated[str, typer.Option(help="Protocol file, or the name of a built-in one.")] = "schaipp_25k_val",
+    curves: Annotated[
+        Path | None, typer.Option(help="Folder of recorded curves (default: $HPO_CURVES, else ../shared/curves).")
+    ] = None,
+    methods: Annotated[str, typer.Option(help="Methods, comma-separated (default: all).")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    figure: Annotated[Path | None, typer.Option(help="Write a figure (SVG): scores against the stop fraction.")] = None,
+    asynchronous: Annotated[bool, typer.Option(help="Stopping rules as trials arrive, on a simulated clock.")] = False,
+    workers: Annotated[int, typer.Option(help="Simulated workers (asynchronous).")] = 4,
+    seeds: Annotated[int, typer.Option(help="Orders of arrival (asynchronous).")] = 5,
+    looks: Annotated[int, typer.Option(help="Reports a trial (asynchronous).")] = 20,
+) -> None:
+    """Judge every method on recorded runs cut at each stop fraction.
+
+    Example: hpo bench replay --protocol schaipp_25k_val --methods current_best,transfer,hpo
+
+    With --asynchronous every stopping rule prunes the targets as they arrive; --methods then names rules.
+    """
+    try:
+        made, folder = load_protocol(protocol), curves_folder(curves)
+        if asynchronous:
+            from bench.asynchronous import Clock, replay_asynchronously  # Optuna and Ray are imported only here
+
+            result = replay_asynchronously(folder, made, Clock(workers, seeds, looks), _names(methods))
+        else:
+            result = replay(folder, made, _names(methods) or ALL_METHODS)
+        if figure is not None:
+            if asynchronous:
+                raise ValueError("--figure goes with the stop fractions, not with --asynchronous")
+            write_figure(figure, result)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    print(json.dumps(result, allow_nan=False) if as_json else markdown_table(result))
+
+
+def curves_folder(given: Path | None) -> Path:
+    """Return the folder of recorded curves.
+
+    Raises
+    ------
+    ValueError
+        It does not exist.
+    """
+    folder = given or Path(os.environ.get("HPO_CURVES") or "../shared/curves")
+    if not folder.is_dir():
+        raise ValueError(f"--curves {folder}: no such folder; give one, or set HPO_CURVES")
+    return folder
+
+
+@app.command("scoreboard")
+def scoreboard_command(
+    out: Annotated[Path, typer.Option(help="Folder for one JSON a protocol and a README.md with tables.")],
+    curves: Annotated[Path | None, typer.Option(help="Folder of recorded curves.")] = None,
+    methods: Annotated[str, typer.Option(help="Methods (or rules), comma-separated (default: all).")] = "",
+    only: Annotated[str, typer.Option(help="Protocols, comma-separated, wildcards allowed, or develop or test.")] = "*",
+    asynchronous: Annotated[bool, typer.Option(help="Stopping rules on a simulated clock instead.")] = False,
+) -> None:
+    """Replay the built-in protocols and write their means as JSON and Markdown.
+
+    Example: hpo bench scoreboard --out /tmp/board --only 'schaipp_25k_*' --methods current_best,transfer,hpo
+    """
+    try:
+        folder, chosen, results = curves_folder(curves), _names(methods), []
+        for name in _protocols(only):
+            print(name, file=sys.stderr, flush=True)
+            results.append(_one(folder, load_protocol(name), chosen, asynchronous=asynchronous))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    (write_rules if asynchronous else write_scoreboard)(out, results)
+
+
+def _one(folder: Path, protocol: Protocol, chosen: tuple[str, ...], *, asynchronous: bool) -> dict[str, Any]:
+    if not asynchronous:
+        return replay(folder, protocol, chosen or ALL_METHODS)
+    from bench.asynchronous import replay_asynchronously
+
+    return replay_asynchronously(folder, protocol, rules=chosen)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _protocols(only: str) -> list[str]:
+    """Return the built-in protocols that match; a wildcard that matches none is an error."""
+    rules = [rule.strip() for rule in only.split(",") if rule.strip()]
+    names = [n for n in built_in_names() if any(fnmatch(n, r) or load_protocol(n).role == r for r in rules)]
+    if not names:
+        raise ValueError(f"--only {only!r}: no built-in protocol matches; they are {', '.join(built_in_names())}")
+    return names

@@ -1,0 +1,367 @@
+"""How soon, how surely and how falsely ``hpo monitor`` alarms: faults injected into healthy recorded runs.
+
+    python -m bench.monitor --curves DIR --json
+
+Healthy runs are published ones, each held against the model of its relatives: OLMo ladder runs of the same tokens per
+parameter, MultiPowerLaw runs of the same schedule and the other size, runs of the Schaipp set with the same schedule and
+another length or size. Constants were chosen on the ``develop`` half (OLMo, MultiPowerLaw, every third Schaipp run); the
+``test`` half is the rest. Further healthy runs are bootstrapped: the run's slow curve plus its own noise, drawn anew in blocks.
+
+Sizes are in σ, the noise of the run's residual over a 1 % window (but at least 0.03 %). Compared are z-score spike detectors
+on the raw loss, and the rise of the smoothed loss above its minimum.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from scipy.stats import beta
+
+from bench.cli import curves_folder
+from hpo.adapters.curve_files import RecordedRun, read_runs
+from hpo.core.change import NOISE_FLOOR, noise_per_point
+from hpo.core.model import CollapseModel
+from hpo.core.monitor import START, WARMUPS_SKIPPED, Monitor
+from hpo.core.template import Template, template_of_model
+
+FloatArray = NDArray[np.float64]
+FORMS = ("step", "drift", "spike", "transient")
+SIZES = (1.0, 2.0, 4.0, 8.0)
+DRIFT_SIZES = (4.0, 8.0, 16.0, 32.0)
+ONSETS = (0.15, 0.3, 0.5, 0.7, 0.85)
+SPIKE_LENGTH = 0.01
+RECOVERY = 0.02
+SOON = 0.03
+ZSCORES = ((10, 2.0), (10, 5.0), (30, 3.0), (100, 3.0), (100, 5.0))
+RISE_SIGMA = 3.0
+JUDGE_EVERY = 0.005
+MIN_POINTS = 60
+SLOW_WIDTH = 0.1
+TURN_WIDTH = 0.05
+
+
+@dataclass(frozen=True)
+class Healthy:
+    """A healthy run with the template of its relatives.
+
+    Attributes
+    ----------
+    sigma : float
+        Noise of the residual over a 1 % window, on the log scale.
+    role : str
+        "develop" or "test".
+    """
+
+    source: str
+    role: str
+    run: RecordedRun = field(repr=False)
+    template: Template = field(repr=False)
+    sigma: float
+
+    @property
+    def fractions(self) -> FloatArray:
+        """t̂ of the points."""
+        return self.run.steps / float(self.run.horizon or 1.0)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What each detector did on one run: t̂ of its first alarm, None without one; the monitor's onset, at the end."""
+
+    alarms: dict[str, float | None]
+    onset: float | None
+    kind: str | None
+
+
+def healthy_runs(folder: Path) -> list[Healthy]:
+    """Return all healthy runs that have relatives."""
+    kinds = [
+        ("olmo", "olmo_ladder.parquet", "val_loss", _olmo_relatives),
+        ("multipowerlaw", "multipowerlaw.parquet", "val_loss", _multipowerlaw_relatives),
+        ("schaipp val", "lr_scheduling_schaipp.parquet", "val_loss", _schaipp_relatives),
+        ("schaipp train", "lr_scheduling_schaipp.parquet", "train_loss", _schaipp_relatives),
+    ]
+    return [one for name, file, metric, relatives in kinds for one in _healthy_of(name, folder / file, metric, relatives)]
+
+
+def _healthy_of(
+    source: str, path: Path, metric: str, relatives: Callable[[RecordedRun, RecordedRun], bool]
+) -> Iterator[Healthy]:
+    runs = [run for run in read_runs(path, metric=metric) if run.curve().is_complete and run.steps.size >= MIN_POINTS]
+    for index, run in enumerate(runs):
+        near = [other.curve() for other in runs if other is not run and relatives(run, other)]
+        template = template_of_model(CollapseModel.fit(near), run.metric, run.recipe, run.family) if near else None
+        sigma = None if template is None else _window_noise(run, template)
+        if template is not None and sigma is not None:
+            seen = source in ("olmo", "multipowerlaw") or index % 3 == 0
+            yield Healthy(source, "develop" if seen else "test", run, template, sigma)
+
+
+def _olmo_relatives(run: RecordedRun, other: RecordedRun) -> bool:
+    return run.run_id.split("-")[1] == other.run_id.split("-")[1]
+
+
+def _multipowerlaw_relatives(run: RecordedRun, other: RecordedRun) -> bool:
+    return run.run_id.split("/")[1] == other.run_id.split("/")[1]
+
+
+def _schaipp_relatives(run: RecordedRun, other: RecordedRun) -> bool:
+    if run.recipe is None or other.recipe is None or str(run.recipe.schedule) != str(other.recipe.schedule):
+        return False
+    return run.horizon != other.horizon
+
+
+def _window_noise(run: RecordedRun, template: Template) -> float | None:
+    curve = run.curve()
+    use = (curve.fractions >= max(START, float(template.nodes[0]))) & (curve.fractions <= 1)
+    if use.sum() < 2 * 10:
+        return None
+    counts = curve.counts[use]
+    d = curve.metric.to_model(curve.means[use]) - template.at(curve.fractions[use])[0]
+    return float(np.sqrt(noise_per_point(d, counts) / np.median(counts) + NOISE_FLOOR**2))
+
+
+def bootstrapped(one: Healthy, rng: np.random.Generator, block: int = 8) -> FloatArray:
+    """Return the run's values with its fast noise drawn anew, in blocks, about its slow residual from the template."""
+    t, y = one.fractions, np.log(one.run.values)
+    use = (t >= _start_of(one)) & (t <= 1.0)
+    expected = one.template.at(t[use])[0]
+    slow = _smoothed(y[use] - expected, SLOW_WIDTH)
+    noise = y[use] - expected - slow
+    starts = rng.integers(0, max(noise.size - block, 1), size=noise.size // block + 1)
+    drawn = np.concatenate([noise[s : s + block] for s in starts])[: noise.size]
+    values = one.run.values.copy()
+    values[use] = np.exp(expected + slow + drawn * rng.choice((-1.0, 1.0)))
+    return values
+
+
+def _start_of(one: Healthy) -> float:
+    warmup = (one.run.recipe.warmup_fraction or 0.0) if one.run.recipe is not None else 0.0
+    return max(START, WARMUPS_SKIPPED * warmup, float(one.template.nodes[0]))
+
+
+def _smoothed(y: FloatArray, width: float) -> FloatArray:
+    """Return centred means over a share ``width`` of the points, narrower towards the ends."""
+    half = max(round(0.5 * width * y.size), 1)
+    sums = np.concatenate(([0.0], np.cumsum(y)))
+    at = np.arange(y.size)
+    reach = np.minimum(np.minimum(at, y.size - 1 - at), half)
+    return np.asarray((sums[at + reach + 1] - sums[at - reach]) / (2 * reach + 1), dtype=np.float64)
+
+
+def fault(form: str, fractions: FloatArray, onset: float, size: float) -> FloatArray:
+    """Return log(faulty/healthy) at ``fractions``; a drift reaches ``size`` at t̂ = 1."""
+    since = fractions - onset
+    after = since >= 0
+    if form == "step":
+        return np.where(after, size, 0.0)
+    if form == "drift":
+        return np.where(after, size * since / (1.0 - onset), 0.0)
+    if form == "spike":
+        return np.where(after & (since < SPIKE_LENGTH), size, 0.0)
+    return np.where(after, size * np.exp(-np.maximum(since, 0.0) / RECOVERY), 0.0)
+
+
+def watch(one: Healthy, values: FloatArray) -> Outcome:
+    """Return what every detector does on ``values`` of the run's steps."""
+    run = one.run
+    monitor = Monitor(one.template, run.recipe, total=run.horizon, metric=run.metric, judge_every=JUDGE_EVERY)
+    for step, value in zip(run.steps.tolist(), values.tolist(), strict=True):
+        monitor.update(step, value)
+    status = monitor.judge()
+    alarms = {"monitor": status.detected_at, **_rivals(one, values)}
+    return Outcome(alarms, status.onset, status.kind)
+
+
+def _rivals(one: Healthy, values: FloatArray) -> dict[str, float | None]:
+    fractions = one.fractions
+    judged = fractions >= _start_of(one)
+    t, v = fractions[judged], values[judged]
+    out = {f"z-score {w}/{k:g}": _first(t, _zscore_hits(v, w, k)) for w, k in ZSCORES}
+    smooth = _trailing_mean(v, max(round(0.01 * values.size), 1))
+    rise = np.log(smooth) - np.minimum.accumulate(np.log(smooth))
+    out["smoothed rise"] = _first(t, rise > RISE_SIGMA * one.sigma)
+    return out
+
+
+def _zscore_hits(v: FloatArray, window: int, factor: float) -> NDArray[np.bool_]:
+    hits = np.zeros(v.size, dtype=bool)
+    if v.size <= window:
+        return hits
+    past = np.lib.stride_tricks.sliding_window_view(v, window)[:-1]
+    hits[window:] = v[window:] > past.mean(axis=1) + factor * past.std(axis=1, ddof=1)
+    return hits
+
+
+def _trailing_mean(v: FloatArray, width: int) -> FloatArray:
+    sums = np.concatenate(([0.0], np.cumsum(v)))
+    at = np.arange(1, v.size + 1)
+    low = np.maximum(at - width, 0)
+    return np.asarray((sums[at] - sums[low]) / (at - low), dtype=np.float64)
+
+
+def _first(t: FloatArray, hits: NDArray[np.bool_]) -> float | None:
+    return float(t[int(np.argmax(hits))]) if hits.any() else None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run to watch: healthy (form None) or with a fault."""
+
+    index: int
+    form: str | None
+    onset: float = 0.0
+    sigmas: float = 0.0
+    seed: int | None = None
+
+
+_POOL: list[Healthy] = []
+
+
+def _load(folder: Path) -> None:
+    _POOL[:] = healthy_runs(folder)
+
+
+def _run_case(case: Case) -> tuple[Case, Outcome, float | None]:
+    one = _POOL[case.index]
+    values = one.run.values
+    if case.seed is not None:
+        values = bootstrapped(one, np.random.default_rng(case.seed))
+    if case.form is None:
+        return case, watch(one, values), None
+    faulty = values * np.exp(fault(case.form, one.fractions, case.onset, case.sigmas * one.sigma))
+    return case, watch(one, faulty), _turns(one, faulty, case.onset)
+
+
+def _turns(one: Healthy, values: FloatArray, onset: float) -> float | None:
+    """Return t̂ where the smoothed loss (5 % of training) has risen by 1 σ over its lowest since the onset; None if never."""
+    after = one.fractions >= onset
+    t, smooth = one.fractions[after], _smoothed(np.log(values), TURN_WIDTH)[after]
+    return _first(t, smooth - np.minimum.accumulate(smooth) > one.sigma)
+
+
+def cases(pool: Sequence[Healthy], role: str, bootstraps: int, repeats: int) -> list[Case]:
+    """Return the healthy and faulty cases of one half; the runs of faulty ones are chosen by a fixed draw."""
+    own = [k for k, one in enumerate(pool) if one.role == role]
+    made = [Case(k, None) for k in own]
+    made += [Case(k, None, seed=zlib.crc32(f"{k}/{b}".encode())) for k in own for b in range(bootstraps)]
+    rng = np.random.default_rng(0)
+    for form in FORMS:
+        for sigmas in DRIFT_SIZES if form == "drift" else SIZES:
+            for onset in ONSETS:
+                made += [Case(int(k), form, onset, sigmas) for k in rng.choice(own, min(repeats, len(own)), replace=False)]
+    return made
+
+
+def summary(pool: Sequence[Healthy], done: Sequence[tuple[Case, Outcome, float | None]]) -> dict[str, Any]:
+    """Return rates of false alarms, and per form and size how many faults were found, how late and how exactly."""
+    healthy = [(case, outcome) for case, outcome, _ in done if case.form is None]
+    detectors = list(healthy[0][1].alarms)
+    out: dict[str, Any] = {"false_alarms": {}, "faults": {}, "n_sources": {}}
+    for part, chosen in (("recorded", False), ("bootstrapped", True)):
+        own = [(c, o) for c, o in healthy if (c.seed is not None) == chosen]
+        out["false_alarms"][part] = {d: _rate(sum(o.alarms[d] is not None for _, o in own), len(own)) for d in detectors}
+    for source in sorted({pool[c.index].source for c, _ in healthy}):
+        own = [o for c, o in healthy if pool[c.index].source == source]
+        out["n_sources"][source] = {"runs": len(own), "monitor_alarms": sum(o.alarms["monitor"] is not None for o in own)}
+    for noise, is_train in (("train", True), ("val", False)):
+        rows = [row for row in done if pool[row[0].index].source.endswith("train") == is_train]
+        for form in FORMS:
+            for sigmas in DRIFT_SIZES if form == "drift" else SIZES:
+                own3 = [row for row in rows if row[0].form == form and row[0].sigmas == sigmas]
+                out["faults"][f"{noise} {form} {sigmas:g}σ"] = {d: _found(own3, d) for d in detectors}
+    return out
+
+
+def _rate(count: int, n: int) -> dict[str, Any]:
+    """Return a rate with its exact 90 % interval."""
+    low = float(beta.ppf(0.05, count, n - count + 1)) if count else 0.0
+    high = float(beta.ppf(0.95, count + 1, n - count)) if count < n else 1.0
+    return {"n": n, "alarms": count, "rate": count / n if n else None, "interval90": [low, high]}
+
+
+def _found(rows: Sequence[tuple[Case, Outcome, float | None]], detector: str) -> dict[str, Any]:
+    """Score one detector; an alarm before the onset is a false one, and such runs are counted apart."""
+    at = [(case, outcome, turn, outcome.alarms[detector]) for case, outcome, turn in rows]
+    early = [row for row in at if row[3] is not None and row[3] < row[0].onset]
+    fair = [row for row in at if not (row[3] is not None and row[3] < row[0].onset)]
+    delays = [alarm - case.onset for case, _, _, alarm in fair if alarm is not None]
+    errors = [abs(o.onset - c.onset) for c, o, _, alarm in fair if alarm is not None and o.onset is not None]
+    in_time = [a is not None and (turn is None or a <= turn) for _, _, turn, a in fair]
+    made: dict[str, Any] = {
+        "n": len(fair),
+        "early": len(early),
+        "found": len(delays) / len(fair) if fair else None,
+        "within_3pct": float(np.mean([d <= SOON for d in delays])) * len(delays) / len(fair) if fair and delays else 0.0,
+        "median_delay": float(np.median(delays)) if delays else None,
+        "before_loss_turns": float(np.mean(in_time)) if in_time else None,
+    }
+    if detector == "monitor":
+        made["median_onset_error"] = float(np.median(errors)) if errors else None
+        made["onset_within_3pct"] = float(np.mean([e <= SOON for e in errors])) if errors else None
+    return made
+
+
+def evaluate(folder: Path, role: str, bootstraps: int = 2, repeats: int = 12, workers: int = 2) -> dict[str, Any]:
+    """Return the summary of one half."""
+    _load(folder)
+    work = cases(_POOL, role, bootstraps, repeats)
+    with ProcessPoolExecutor(workers, initializer=_load, initargs=(folder,)) as pool:
+        done = list(pool.map(_run_case, work, chunksize=8))
+    return {"role": role, **summary(_POOL, done)}
+
+
+def monitor_command(
+    curves: Annotated[
+        Path | None, typer.Option(help="Folder of recorded curves (default: $HPO_CURVES, else ../shared/curves).")
+    ] = None,
+    role: Annotated[str, typer.Option(help="develop or test.")] = "test",
+    bootstraps: Annotated[int, typer.Option(help="Bootstrapped healthy runs per recorded one.")] = 2,
+    repeats: Annotated[int, typer.Option(help="Runs per form, size and onset.")] = 12,
+    workers: Annotated[int, typer.Option(help="Processes.")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Inject faults into healthy recorded runs and count what is found, how late, and what alarms for nothing."""
+    try:
+        result = evaluate(curves_folder(curves), role, bootstraps, repeats, workers)
+    except ValueError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    typer.echo(json.dumps(result, allow_nan=False) if as_json else "\n".join(_lines(result)))
+
+
+def _lines(result: dict[str, Any]) -> list[str]:
+    lines = [f"false alarms per healthy run ({result['role']} half)"]
+    for part, rates in result["false_alarms"].items():
+        for detector, r in rates.items():
+            low, high = r["interval90"]
+            lines.append(
+                f"  {part:<13}{detector:<16}{r['alarms']:>4} of {r['n']:<4}{r['rate']:>7.1%}  ({low:.1%} to {high:.1%})"
+            )
+    lines.append(
+        f"  {'fault':<20}{'detector':<16}{'n':>4}{'early':>6}{'found':>7}{'≤3 %':>7}{'delay':>8}{'in time':>9}{'onset ±3 %':>12}"
+    )
+    for name, scores in result["faults"].items():
+        for detector, s in scores.items():
+            delay, exact = s["median_delay"], s.get("onset_within_3pct")
+            numbers = f"{s['n']:>4}{s['early']:>6}{_share(s['found'])}{_share(s['within_3pct'])}"
+            late = "       -" if delay is None else f"{delay:>8.3f}"
+            lines.append(f"  {name:<20}{detector:<16}{numbers}{late}  {_share(s['before_loss_turns'])}     {_share(exact)}")
+    return lines
+
+
+def _share(value: float | None) -> str:
+    return "      -" if value is None else f"{value:>7.0%}"
+
+
+if __name__ == "__main__":
+    typer.run(monitor_command)

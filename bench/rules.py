@@ -1,0 +1,79 @@
+"""Our own rules on the simulated clock: the forecast as it goes (``prune``) and all together (``select``), and current best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from bench.simulation import Outcome, Sweep, in_two_phases
+from hpo.core.curve import Curve
+from hpo.core.decision import StoppingSettings, SweepState, decide, is_too_early, select
+from hpo.core.model import CollapseModel
+
+REFIT_SHARE = 0.2
+"""The model is fitted anew when the finished trials have grown by this share of what it was fitted to."""
+
+
+class Prune:
+    """Judges each report by the forecast, learning from the references and from the trials that have finished."""
+
+    def __init__(self, sweep: Sweep, settings: StoppingSettings | None = None) -> None:
+        self._sweep = sweep
+        self._settings = settings or StoppingSettings()
+        self._references = [r.full for r in sweep.task.references]
+        self._finished: list[Curve] = []
+        self._state = SweepState()
+        self._fit()
+
+    def begin(self, trial: int) -> None:
+        """Nothing to note."""
+
+    def report(self, trial: int, look: int) -> bool:
+        """Return True if the forecast says that the trial cannot win."""
+        curve = self._sweep.trials[trial].prefix(float(self._sweep.looks[look]))
+        early = is_too_early(curve, self._settings) or curve.fraction_seen is None
+        forecast = None if early else self._model.forecast(curve)
+        decision = decide(curve, forecast, self._state, self._settings)
+        if decision.action == "stop":
+            self._state = SweepState(self._state.best_level, self._state.error_spent + decision.error_spent)
+        return decision.action == "stop"
+
+    def end(self, trial: int) -> None:
+        """Take a finished trial as reference and, perhaps, as incumbent."""
+        curve = self._sweep.trials[trial].full
+        if curve.final_loss is None:
+            return
+        self._finished.append(curve)
+        level = float(curve.metric.to_model(curve.final_loss))
+        best = self._state.best_level
+        self._state = SweepState(level if best is None else min(best, level), self._state.error_spent)
+        if len(self._finished) >= self._refit_at:
+            self._fit()
+
+    def _fit(self) -> None:
+        self._model = CollapseModel.fit([*self._references, *self._finished])
+        known = len(self._references) + len(self._finished)
+        self._refit_at = len(self._finished) + max(1, math.ceil(REFIT_SHARE * known))
+
+
+def selected(sweep: Sweep, stop: float, settings: StoppingSettings | None = None) -> Outcome:
+    """Return the outcome of ``select``: everyone to ``stop``, then the smallest set that holds the best."""
+    curves = [r.prefix(stop) for r in sweep.trials]
+    model = CollapseModel.fit([r.full for r in sweep.task.references])
+    forecast = model.forecast_many(curves, np.random.default_rng(sweep.seed))
+    return in_two_phases(sweep, stop, select(curves, forecast, settings or StoppingSettings()).kept)
+
+
+def current_top(sweep: Sweep, stop: float, k: int) -> Outcome:
+    """Return the outcome of running everyone to ``stop`` and the ``k`` with the best value so far to the end."""
+    return in_two_phases(sweep, stop, _best_first(sweep, stop)[:k])
+
+
+def _best_first(sweep: Sweep, stop: float) -> Sequence[int]:
+    look = int(np.argmin(np.abs(sweep.looks - stop)))
+    values = sweep.values[:, look] if sweep.mode == "min" else -sweep.values[:, look]
+    order = np.random.default_rng(sweep.seed).permutation(len(values))  # ties in random order
+    ranked = order[np.argsort(np.where(np.isnan(values), np.inf, values)[order], kind="stable")]
+    return [int(i) for i in ranked]
