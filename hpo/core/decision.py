@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from scipy import stats
+from scipy import special
 
 from hpo.core.curve import Curve
 from hpo.core.forecast import STATUS_REASONS, Forecast, SweepForecast
@@ -195,7 +195,7 @@ def probability_below(forecast: Forecast, level: float) -> float:
     if forecast.level_sd == 0:
         return float(forecast.level <= level)
     z = (level - forecast.level) / forecast.level_sd
-    return float(stats.norm.cdf(z) if math.isinf(forecast.dof) else stats.t.cdf(z, forecast.dof))
+    return float(special.ndtr(z) if math.isinf(forecast.dof) else special.stdtr(forecast.dof, z))
 
 
 def select(curves: Sequence[Curve], forecast: SweepForecast, settings: StoppingSettings) -> Selection:

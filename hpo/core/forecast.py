@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from hpo.core.curve import Curve
 
@@ -100,15 +100,20 @@ class SweepForecast:
     draws: FloatArray = field(repr=False)
 
 
+def student_quantile(dof: float, probability: FloatArray | float) -> FloatArray:
+    """Return quantiles of Student's t; of the normal for infinite ``dof``."""
+    found = special.ndtri(probability) if np.isinf(dof) else special.stdtrit(dof, probability)
+    return np.asarray(found, dtype=np.float64)
+
+
 def judged_forecast(curve: Curve, level: float, sd: float, dof: float, **about: Any) -> Forecast:
     """Return the forecast of a Student-t with location ``level``, scale ``sd`` and ``dof`` on the model's scale.
 
     ``about`` fills ``misfit``, ``family``, ``n_references`` and ``controls``.
     """
-    law = stats.t(dof, loc=level, scale=max(sd, 1e-12))
-    at = sorted(float(v) for v in curve.metric.to_raw(law.ppf(QUANTILES)))
+    at = sorted(float(v) for v in curve.metric.to_raw(level + max(sd, 1e-12) * student_quantile(dof, np.array(QUANTILES))))
     final = float(curve.metric.to_raw(level))
-    spread = sd * np.sqrt(dof / (dof - 2.0)) if dof > 2 else sd * float(stats.t.ppf(0.84, dof))
+    spread = sd * (1.0 if np.isinf(dof) else np.sqrt(dof / (dof - 2.0)) if dof > 2 else float(student_quantile(dof, 0.84)))
     return Forecast(
         status="ok",
         reason=STATUS_REASONS["ok"],
