@@ -1,0 +1,5 @@
+"""``python -m hpo``."""
+
+from hpo.cli import main
+
+main()

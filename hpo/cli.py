@@ -1,0 +1,272 @@
+"""The ``hpo`` command.
+
+Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 ran and the answer is bad, 2 the input is wrong (one
+line, no traceback), 130 interrupted. Heavy packages are imported inside the commands that need them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from hpo.adapters.curve_files import RecordedRun
+    from hpo.core.forecast import Forecast
+    from hpo.engine.plan import Plan
+    from hpo.engine.run_folder import RunFolder
+
+app = typer.Typer(
+    name="hpo",
+    help="Hyperparameter sweeps that forecast a training run's final loss from its first part and stop what cannot win.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+RunId = Annotated[str | None, typer.Option("--run", metavar="ID", help="Only the run of this id.")]
+MetricColumn = Annotated[str | None, typer.Option("--metric", metavar="COLUMN", help="Column with the curve.")]
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        outcome = app(standalone_mode=False)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        _fail(error.format_message(), 2)  # a usage error of the command line itself
+    sys.exit(outcome if isinstance(outcome, int) else 0)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"hpo {version('collapse-hpo')}")
+        except PackageNotFoundError:
+            typer.echo("hpo (not installed: run from its sources)")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Hyperparameter sweeps that forecast final losses."""
+
+
+@app.command(epilog="Example: hpo sweep bench/demo.yaml --out runs/demo --verify")
+def sweep(
+    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG]", help="YAML file that describes the sweep.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with the sweep in this folder.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run folder; default runs/<name>-<time>.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the expected cost and savings; train nothing.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Afterwards train every candidate to the end as well.")] = False,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Train proxies, forecast every candidate from its first part, and finish only what can win."""
+    from hpo.engine.config import InputError
+
+    try:
+        if (config is None) == (resume is None):
+            raise InputError.at("sweep", "either CONFIG or --resume RUN", "neither" if config is None else "both")
+        if resume is not None:
+            _refuse_with_resume(out, set_, dry_run)
+            _resume(resume, verify=verify, as_json=as_json)
+        elif config is not None:
+            _sweep(config, set_ or [], out, dry_run=dry_run, verify=verify, as_json=as_json)
+    except InputError as error:
+        _fail(str(error), 2)
+
+
+@app.command(epilog="Example: hpo fit runs/demo/curves/proxy-*.parquet -o model.json")
+def fit(
+    curves: Annotated[list[str], typer.Argument(metavar="CURVES…", help="Files, folders or wildcards with complete runs.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL.json", help="Where to write the model.")],
+    run: RunId = None,
+    metric: MetricColumn = None,
+    as_json: Json = False,
+) -> None:
+    """Fit the normalised loss curve of complete runs and write it as a JSON file."""
+    from hpo.adapters.model_files import write_model
+    from hpo.core.model import CollapseModel
+
+    model = CollapseModel.fit([one.curve() for one in _read_runs(curves, run, metric)])
+    if not model.references:
+        _fail("CURVES: expected at least one complete run with a known horizon; found none", 2)
+    try:
+        write_model(output, model)
+    except OSError as error:
+        _fail(f"--output: expected a file that can be written; found {output}: {error.strerror}", 2)
+    families = {family.name: len(family.references) for family in model.families}
+    if as_json:
+        _print_json({"model": str(output), "n_references": len(model.references), "families": families})
+    else:
+        typer.echo(f"{output}: {len(model.references)} references")
+        for name, count in families.items():
+            typer.echo(f"  {name}: {count}")
+
+
+@app.command(epilog="Example: hpo forecast runs/demo/curves/trial-03.parquet --model model.json --at 0.2 --json")
+def forecast(
+    curve: Annotated[str, typer.Argument(metavar="CURVE", help="File with the run to forecast.")],
+    model: Annotated[Path, typer.Option(metavar="MODEL.json", help="Model written by hpo fit or hpo sweep.")],
+    at: Annotated[float | None, typer.Option(metavar="FRACTION", help="Use only this first part of the run.")] = None,
+    run: RunId = None,
+    metric: MetricColumn = None,
+    as_json: Json = False,
+) -> None:
+    """Forecast a run's final loss from what it has logged, or from its first part."""
+    from hpo.adapters.model_files import read_model
+
+    if at is not None and not 0 < at <= 1:
+        _fail(f"--at: expected a fraction in (0, 1]; found {at:g}", 2)
+    runs = _read_runs([curve], run, metric)
+    if len(runs) > 1:
+        names = ", ".join(one.run_id for one in runs[:5])
+        _fail(f"CURVE: expected one run (choose it by --run ID); found {len(runs)}: {names}{', …' if len(runs) > 5 else ''}", 2)
+    try:
+        made = read_model(model).forecast(runs[0].curve(at))
+    except ValueError as error:
+        _fail(str(error), 2)
+    record = _forecast_record(made, runs[0])
+    if as_json:
+        _print_json(record)
+    else:
+        typer.echo("\n".join(_forecast_lines(record)))
+    if made.final_loss is None:
+        raise typer.Exit(1)
+
+
+def _sweep(config: Path, overrides: list[str], out: Path | None, *, dry_run: bool, verify: bool, as_json: bool) -> None:
+    from hpo.engine.config import InputError, load_config, with_absolute_paths
+    from hpo.engine.plan import plan_sweep
+    from hpo.engine.run_folder import discard, new_run_folder
+
+    checked = with_absolute_paths(load_config(config, overrides))
+    plan = plan_sweep(checked)
+    if dry_run:
+        _show_estimate(plan, as_json=as_json)
+        return
+    _require_sweep_packages()
+    folder = new_run_folder(out, checked)
+    try:
+        _drive(plan, folder, resume=False, verify=verify, as_json=as_json)
+    except InputError:  # before anything was trained: the storage, or a machine too small
+        discard(folder)
+        raise
+
+
+def _resume(path: Path, *, verify: bool, as_json: bool) -> None:
+    from hpo.engine.plan import plan_sweep
+    from hpo.engine.run_folder import existing_run_folder
+
+    folder = existing_run_folder(path)
+    plan = plan_sweep(folder.read_config())
+    _require_sweep_packages()
+    _drive(plan, folder, resume=True, verify=verify, as_json=as_json)
+
+
+def _drive(plan: Plan, folder: RunFolder, *, resume: bool, verify: bool, as_json: bool) -> None:
+    from rich.console import Console
+
+    from hpo.engine.progress import SweepProgress
+    from hpo.engine.run_folder import locked
+    from hpo.engine.sweep import SweepError, expected_flops, run_sweep
+    from hpo.engine.tables import summary_lines, trials_table, wide_enough
+
+    with locked(folder):
+        try:
+            with SweepProgress(expected_flops(plan)) as progress:
+                progress.say(f"run folder {folder.path}")
+                result = run_sweep(plan, folder, progress, resume=resume, verify=verify)
+        except KeyboardInterrupt:
+            _fail(f"interrupted; everything is saved, go on with: hpo sweep --resume {folder.path}", 130)
+        except SweepError as error:
+            _fail(f"{error} (logs in {folder.logs})", 1)
+    if as_json:
+        _print_json(result)
+    else:
+        wide_enough(Console()).print(trials_table(result))
+        typer.echo("\n".join([*summary_lines(result), f"run folder        {folder.path}"]))
+
+
+def _show_estimate(plan: Plan, *, as_json: bool) -> None:
+    from hpo.engine.cost import estimate
+    from hpo.engine.sweep import trials_at_once
+    from hpo.engine.tables import estimate_lines
+
+    expected = estimate(plan, trials_at_once(plan)).to_dict()
+    if as_json:
+        _print_json(expected)
+    else:
+        typer.echo("\n".join(estimate_lines(expected)))
+
+
+def _refuse_with_resume(out: Path | None, overrides: list[str] | None, dry_run: bool) -> None:
+    from hpo.engine.config import InputError
+
+    for option, given in (("--out", out is not None), ("--set", bool(overrides)), ("--dry-run", dry_run)):
+        if given:
+            raise InputError.at(option, "no such option with --resume: a run keeps its configuration", "both")
+
+
+def _require_sweep_packages() -> None:
+    from importlib.util import find_spec
+
+    missing = [name for name in ("ray", "torch") if find_spec(name) is None]
+    if missing:
+        _fail(f"hpo sweep needs {' and '.join(missing)}: pip install 'collapse-hpo[sweep]'", 2)
+
+
+def _read_runs(paths: list[str], run: str | None, metric: str | None) -> list[RecordedRun]:
+    from hpo.adapters.curve_files import read_runs
+
+    try:
+        return read_runs(paths, run=run, metric=metric)
+    except ValueError as error:
+        _fail(str(error), 2)
+
+
+def _forecast_record(made: Forecast, run: RecordedRun) -> dict[str, Any]:
+    from hpo.engine.result import error_pct
+    from hpo.engine.study_record import finite_or_none
+
+    keys = ("final_loss", "sd", "lower", "upper", "status", "family", "n_references", "misfit", "fraction", "reason")
+    actual = run.curve().final_loss
+    known = {} if actual is None else {"actual": actual, "error_pct": error_pct(made.final_loss, actual)}
+    record = {"run_id": run.run_id, **{key: getattr(made, key) for key in keys}, **known}
+    return {key: finite_or_none(value) if isinstance(value, float) else value for key, value in record.items()}
+
+
+def _forecast_lines(record: dict[str, Any]) -> list[str]:
+    if record["final_loss"] is None:
+        return [f"{record['run_id']}: no forecast ({record['status']}: {record['reason']})"]
+    interval = f"90 % {record['lower']:.4f} to {record['upper']:.4f}"
+    lines = [
+        f"{record['run_id']}: final loss {record['final_loss']:.4f} ± {record['sd']:.4f}, {interval}",
+        f"  from {record['fraction']:.1%} of training and {record['n_references']} references of {record['family']}",
+    ]
+    if record.get("error_pct") is not None:
+        lines.append(f"  actual {record['actual']:.4f}, error {record['error_pct']:+.2f} %")
+    return lines
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    typer.echo(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def _fail(line: str, code: int) -> NoReturn:
+    typer.echo(f"hpo: {' '.join(line.split())}", err=True)
+    raise SystemExit(code)

@@ -1,0 +1,173 @@
+"""Who goes on: the forecast's choice, and what two simpler rules would have chosen at the same point.
+
+*Current best* takes the candidate with the lowest loss so far. *Transfer* does not look at the candidates at all: it takes
+the settings that were best on the proxies. A forecast that beats neither has shown nothing, so both are always reported.
+
+A sweep is judged once. Its verdicts are what ``decisions.jsonl`` holds, and a resume reads them there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from hpo.core.curve import Curve
+from hpo.core.decision import StoppingSettings, select
+from hpo.core.forecast import Forecast
+from hpo.core.model import CollapseModel
+from hpo.engine.plan import Run, coordinates
+from hpo.engine.study_record import finite_or_none
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was decided about one candidate, and on what.
+
+    Attributes
+    ----------
+    time : str
+        When, in UTC.
+    trial : int
+        Its trial's number in the study.
+    run : str
+        Its name.
+    action, reason : str
+        As of :class:`hpo.core.decision.Decision`.
+    numbers : dict
+        What the decision rests on: fraction, forecast, interval, P(best), family, number of references.
+    current_loss : float or None
+        The loss so far (mean of the last 1 % of training, at least 5 points); None if it is not finite.
+    forecast : dict
+        Status, final loss, sd, interval, misfit, family, number of references and P(best).
+    is_tied : bool
+        In the smallest set that holds the best with probability at least 1 − α.
+    rank : int or None
+        Order among those that go on.
+    """
+
+    time: str
+    trial: int
+    run: str
+    action: str
+    reason: str
+    numbers: dict[str, Any]
+    current_loss: float | None
+    forecast: dict[str, Any]
+    is_tied: bool
+    rank: int | None
+
+    @property
+    def p_best(self) -> float:
+        """Probability that it would have ended best; 0 where it was not judged."""
+        return float(self.numbers.get("p_best") or 0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dict."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdicts of a sweep, in the order of its candidates."""
+
+    verdicts: tuple[Verdict, ...]
+
+    @classmethod
+    def read(cls, lines: Sequence[Mapping[str, Any]]) -> Judgement:
+        """Return the judgement of :meth:`to_lines`."""
+        return cls(tuple(Verdict(**line) for line in lines))
+
+    def to_lines(self) -> list[dict[str, Any]]:
+        """Return one JSON-ready record a verdict."""
+        return [verdict.to_dict() for verdict in self.verdicts]
+
+    @property
+    def kept(self) -> list[Verdict]:
+        """Those that go on, the likeliest winner first, those that could not be judged last."""
+        return sorted((v for v in self.verdicts if v.rank is not None), key=lambda v: v.rank or 0)
+
+    @property
+    def reserve(self) -> list[Verdict]:
+        """Those that were stopped by their forecast alone, the likeliest winner first."""
+        stopped = [v for v in self.verdicts if v.reason in ("not_selected", "capped")]
+        return sorted(stopped, key=lambda v: -v.p_best)
+
+    @property
+    def error_spent(self) -> float:
+        """Sum of P(best) over the stopped candidates."""
+        return sum(v.p_best for v in self.verdicts if v.action == "stop")
+
+    @property
+    def tie_set(self) -> list[int]:
+        """Numbers of the trials that the forecasts cannot tell apart."""
+        return [v.trial for v in self.verdicts if v.is_tied]
+
+
+def judge(
+    model: CollapseModel, curves: Sequence[Curve], trials: Sequence[int], settings: StoppingSettings, seed: int
+) -> Judgement:
+    """Return the verdicts on candidates from their ``curves``, all cut at the stopping point; deterministic in ``seed``.
+
+    ``trials`` are their numbers in the study.
+    """
+    sweep = model.forecast_many(curves, np.random.default_rng(seed))
+    selection = select(curves, sweep, settings)
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    rank = {position: k for k, position in enumerate(selection.kept)}
+    return Judgement(
+        tuple(
+            Verdict(
+                time=now,
+                trial=trials[i],
+                run=curve.run_id,
+                action=decision.action,
+                reason=decision.reason,
+                numbers=_finite(decision.numbers),
+                current_loss=None if curve.nonfinite_step is not None else finite_or_none(curve.current_value),
+                forecast=_finite({**_forecast_record(sweep.forecasts[i]), "p_best": decision.numbers.get("p_best")}),
+                is_tied=i in selection.tie_set,
+                rank=rank.get(i),
+            )
+            for i, (curve, decision) in enumerate(zip(curves, selection.decisions, strict=True))
+        )
+    )
+
+
+def current_best(judgement: Judgement) -> str | None:
+    """Return the name of the candidate with the lowest loss so far, the first of equals; None if none is finite."""
+    finite = [v for v in judgement.verdicts if v.current_loss is not None]
+    return min(finite, key=lambda v: v.current_loss or 0.0).run if finite else None
+
+
+def transfer(candidates: Sequence[Run], proxies: Sequence[Run], final_losses: Mapping[str, float]) -> str | None:
+    """Return the name of the candidate whose nearest proxy ended lowest; None without a finished proxy.
+
+    Only proxies of the size nearest to the target count (the largest, as all are smaller). A candidate is scored by the
+    final loss of the one nearest in settings (log units, scaled to each parameter's range, replicates averaged); of
+    candidates with one nearest proxy, the nearest to it wins.
+    """
+    finished = [run for run in proxies if run.name in final_losses]
+    if not finished:
+        return None
+    largest = max(run.recipe.n_params or run.flops for run in finished)
+    references = [run for run in finished if (run.recipe.n_params or run.flops) == largest]
+    position = coordinates([run.searched for run in (*candidates, *references)])
+    here, there = position[: len(candidates)], position[len(candidates) :]
+    distance = np.round(np.linalg.norm(here[:, None, :] - there[None, :, :], axis=2), 9)
+    losses = np.array([final_losses[run.name] for run in references])
+    nearest = distance.min(axis=1)
+    score = [float(losses[row == row.min()].mean()) for row in distance]
+    return candidates[min(range(len(candidates)), key=lambda i: (score[i], nearest[i], i))].name
+
+
+def _forecast_record(forecast: Forecast) -> dict[str, Any]:
+    keys = ("status", "final_loss", "sd", "lower", "upper", "misfit", "family", "n_references")
+    return {key: getattr(forecast, key) for key in keys}
+
+
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: finite_or_none(value) if isinstance(value, float) else value for key, value in values.items()}

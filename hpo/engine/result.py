@@ -1,0 +1,139 @@
+"""What a sweep says at its end: ``result.json``, and how each candidate fared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpo.engine.cost import spending
+from hpo.engine.judging import Judgement, Verdict, current_best, transfer
+from hpo.engine.plan import Plan, Run
+from hpo.engine.runs_on_disk import RunsOnDisk
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """How one candidate fared.
+
+    Attributes
+    ----------
+    state : str
+        ``winner``, ``complete``, ``stopped``, ``diverged``, ``out_of_memory`` or ``failed``.
+    reason : str
+        The decision's reason code, or what went wrong.
+    verdict : Verdict or None
+        None where there was no curve to judge.
+    final_loss : float or None
+        Where it was trained to its end (not by a verification).
+    """
+
+    run: Run
+    number: int
+    state: str
+    reason: str
+    verdict: Verdict | None
+    final_loss: float | None
+
+
+def judged_runs(runs: RunsOnDisk) -> list[Run]:
+    """Return the candidates that have a curve to judge: at the stopping point, or diverged before it."""
+    return [run for run in runs.plan.candidates if runs.steps(run) >= run.stop_step or runs.has_status(run, "diverged")]
+
+
+def candidates_of(runs: RunsOnDisk, judgement: Judgement, numbers: Sequence[int]) -> list[Candidate]:
+    """Return how each candidate fared, ``numbers`` being their trials' numbers in the study."""
+    verdicts = {verdict.run: verdict for verdict in judgement.verdicts}
+    finals = {run.name: runs.final_loss(run) for run in runs.plan.candidates}
+    complete = {name: loss for name, loss in finals.items() if loss is not None}
+    winner = min(complete, key=lambda name: complete[name], default=None)
+    fared = []
+    for run, number in zip(runs.plan.candidates, numbers, strict=True):
+        outcome, verdict = runs.outcome(run), verdicts.get(run.name)
+        state = "stopped"
+        if run.name in complete:
+            state = "winner" if run.name == winner else "complete"
+        elif outcome is not None and outcome.status != "reached":
+            state = outcome.status
+        reason = "" if verdict is None else verdict.reason
+        if state in ("failed", "out_of_memory") and outcome is not None:
+            reason = outcome.message
+        fared.append(Candidate(run, number, state, reason, verdict, finals[run.name]))
+    return fared
+
+
+def make_result(
+    runs: RunsOnDisk,
+    judgement: Judgement,
+    candidates: Sequence[Candidate],
+    seconds: float,
+    verified: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """Return the content of ``result.json``; with the final losses of a verification, by name, also ``regret_pct``."""
+    plan = runs.plan
+    winner = next(c for c in candidates if c.state == "winner")
+    forecast = _forecast(winner)
+    picks = _picks(plan, judgement, runs)
+    steps = {run.name: runs.steps(run) for run in (*plan.proxies, *plan.candidates)}
+    result = {
+        "winner": dict(winner.run.searched),
+        "forecast": {**{k: forecast[k] for k in ("final_loss", "lower", "upper")}, "at_fraction": _at_fraction(winner.run)},
+        "actual_final_loss": winner.final_loss,
+        "forecast_error_pct": error_pct(forecast["final_loss"], winner.final_loss),
+        "p_best": forecast["p_best"],
+        "error_spent": judgement.error_spent,
+        "tie_set": judgement.tie_set,
+        **{f"{rule}_pick": None if run is None else dict(run.searched) for rule, run in picks.items()},
+        **spending(plan, steps).to_result(),
+        "trials": [_trial(c, verified) for c in candidates],
+        "seconds": round(seconds, 1),
+    }
+    if verified is not None:
+        finals = {c.run.name: c.final_loss for c in candidates if c.final_loss is not None} | dict(verified)
+        result["regret_pct"] = regrets({"ours": winner.run, **picks}, finals)
+    return result
+
+
+def regrets(picks: Mapping[str, Run | None], finals: Mapping[str, float]) -> dict[str, float | None]:
+    """Return by how many % each pick's final loss exceeds the best one's; None for a pick that has no final loss."""
+    best = min(finals.values())
+    losses = {rule: None if run is None else finals.get(run.name) for rule, run in picks.items()}
+    return {rule: error_pct(loss, best) for rule, loss in losses.items()}
+
+
+def error_pct(value: float | None, truth: float | None) -> float | None:
+    """Return 100 · (value − truth) / |truth|, None where one is unknown or the truth is 0."""
+    if value is None or truth is None or truth == 0:
+        return None
+    return 100.0 * (value - truth) / abs(truth)
+
+
+def _picks(plan: Plan, judgement: Judgement, runs: RunsOnDisk) -> dict[str, Run | None]:
+    by_name: dict[str | None, Run] = {run.name: run for run in plan.candidates}
+    finals = {run.name: loss for run in plan.proxies if (loss := runs.final_loss(run)) is not None}
+    return {
+        "current_best": by_name.get(current_best(judgement)),
+        "transfer": by_name.get(transfer(plan.candidates, plan.proxies, finals)),
+    }
+
+
+def _trial(candidate: Candidate, verified: Mapping[str, float] | None) -> dict[str, Any]:
+    final = candidate.final_loss if candidate.final_loss is not None else (verified or {}).get(candidate.run.name)
+    return {
+        "number": candidate.number,
+        "settings": dict(candidate.run.searched),
+        "state": candidate.state,
+        "reason": candidate.reason,
+        "loss_at_stop": None if candidate.verdict is None else candidate.verdict.current_loss,
+        "forecast": _forecast(candidate),
+        "actual_final_loss": final,
+    }
+
+
+def _forecast(candidate: Candidate) -> dict[str, Any]:
+    nothing = dict.fromkeys(("status", "final_loss", "sd", "lower", "upper", "p_best"))
+    return nothing if candidate.verdict is None else candidate.verdict.forecast
+
+
+def _at_fraction(run: Run) -> float:
+    return run.stop_step / run.n_steps

@@ -1,0 +1,124 @@
+"""What the run folder says about the runs of a plan: how far each came, how it ended, its curve."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyarrow import parquet
+
+from hpo.adapters.atomic import write_json
+from hpo.adapters.curve_files import RecordedRun, write_run
+from hpo.adapters.training_session import last_logged_step, read_log
+from hpo.core.curve import Curve
+from hpo.core.metric import Metric
+from hpo.engine.plan import Plan, Run
+from hpo.engine.run_folder import RunFolder
+from hpo.engine.worker import Job, Outcome, read_outcome
+
+METRIC = Metric("train_loss")
+REPORTS_OF_A_CANDIDATE = 100
+"""Of a whole run; they go to the study. A report costs the driver a few milliseconds."""
+REPORTS_FOR_PROGRESS = 40
+
+
+class RunsOnDisk:
+    """Reads the folders of a plan's runs.
+
+    Parameters
+    ----------
+    plan : Plan
+        Whose runs.
+    folder : RunFolder
+        Where they live.
+    """
+
+    def __init__(self, plan: Plan, folder: RunFolder) -> None:
+        self.plan, self.folder = plan, folder
+
+    def job(self, run: Run, stop_step: int, name: str | None = None) -> Job:
+        """Return the job that trains ``run`` up to ``stop_step``, in the folder ``name`` (by default its own)."""
+        return Job(
+            name=name or run.name,
+            settings=run.settings,
+            folder=self.folder.trial(name or run.name),
+            stop_step=stop_step,
+            n_steps=run.n_steps,
+            trainable=self.plan.workload.trainable,
+            checkpoint_every_s=self.plan.config.checkpoint_every_s,
+            pause_file=self.folder.pause,
+            n_reports=REPORTS_OF_A_CANDIDATE if run.role == "candidate" and name is None else REPORTS_FOR_PROGRESS,
+        )
+
+    def steps(self, run: Run) -> int:
+        """Return how many steps of ``run`` are logged."""
+        return last_logged_step(self.folder.trial(run.name))
+
+    def outcome(self, run: Run) -> Outcome | None:
+        """Return how the run's last part ended, None if it never did."""
+        return read_outcome(self.folder.trial(run.name))
+
+    def has_status(self, run: Run, *statuses: str) -> bool:
+        """Return True if the run's last part ended in one of these ways."""
+        outcome = self.outcome(run)
+        return outcome is not None and outcome.status in statuses
+
+    def curve(self, run: Run, until_step: int | None = None, name: str | None = None) -> Curve:
+        """Return the run's curve so far, or up to ``until_step``."""
+        return self.recorded(run, until_step, name).curve()
+
+    def final_loss(self, run: Run, name: str | None = None) -> float | None:
+        """Return the final loss of a run that was trained to its end, else None."""
+        outcome = read_outcome(self.folder.trial(name or run.name), run.n_steps)
+        done = outcome is not None and outcome.status == "reached"
+        return self.curve(run, name=name).final_loss if done else None
+
+    def recorded(self, run: Run, until_step: int | None = None, name: str | None = None) -> RecordedRun:
+        """Return what was logged of the run so far, or up to ``until_step``."""
+        log = read_log(self.folder.trial(name or run.name))
+        kept = log["step"] <= (run.n_steps if until_step is None else until_step)
+        return RecordedRun(
+            run_id=run.name,
+            steps=log["step"][kept],
+            values=log["loss"][kept],
+            metric=METRIC,
+            horizon=float(run.n_steps),
+            family=self.plan.workload.family,
+            group=run.role,
+            tokens=log["tokens"][kept],
+            learning_rates=log["lr"][kept] if "lr" in log else None,
+            recipe=run.recipe,
+            settings=dict(run.searched),
+        )
+
+    def save_curves(self, runs: Sequence[Run]) -> None:
+        """Bring the curves of ``runs`` in ``curves/`` up to date."""
+        for run in runs:
+            path = self.folder.curves / f"{run.name}.parquet"
+            steps = self.steps(run)
+            if steps > 0 and _rows_in(path) < steps:
+                write_run(path, self.recorded(run))
+
+
+class Stopwatch:
+    """Wall-clock of a run over all its drivers."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._path = folder.seconds
+        self._before_s = float(json.loads(self._path.read_text(encoding="utf-8"))) if self._path.exists() else 0.0
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent so far."""
+        return self._before_s + time.monotonic() - self._started
+
+    def save(self) -> None:
+        """Remember them for the next driver."""
+        write_json(self._path, self.seconds)
+
+
+def _rows_in(path: Path) -> int:
+    return int(parquet.read_metadata(path).num_rows) if path.exists() else 0

@@ -1,0 +1,117 @@
+"""The result and the estimate as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def trials_table(result: Mapping[str, Any]) -> Table:
+    """Return the table of a ``result.json``'s trials, in order of their forecasts."""
+    names = list(dict.fromkeys(name for trial in result["trials"] for name in trial["settings"]))
+    table = Table()
+    for column in ("trial", *names, "loss at stop", "forecast", "90 %", "P(best)", "state", "reason", "actual"):
+        table.add_column(column, justify="left" if column in ("state", "reason") else "right", no_wrap=column != "reason")
+    for trial in sorted(result["trials"], key=_rank):
+        forecast = trial["forecast"]
+        table.add_row(
+            str(trial["number"]),
+            *(_number(trial["settings"].get(name)) for name in names),
+            _loss(trial["loss_at_stop"]),
+            _loss(forecast["final_loss"]),
+            "" if forecast["lower"] is None else f"{forecast['lower']:.3f}-{forecast['upper']:.3f}",
+            "" if forecast["p_best"] is None else f"{forecast['p_best']:.3f}",
+            trial["state"],
+            trial["reason"],
+            _loss(trial["actual_final_loss"]),
+            style="bold" if trial["state"] == "winner" else None,
+        )
+    return table
+
+
+def summary_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return what the sweep found and saved, and what the simpler rules would have chosen, one statement a line."""
+    forecast, spent = result["forecast"], result["flops_spent"]
+    lines = [f"winner            {_settings(result['winner'])}"]
+    if forecast["final_loss"] is None:
+        lines.append(f"final loss        {result['actual_final_loss']:.4f} (it was not forecast)")
+    else:
+        lines.append(
+            f"final loss        {result['actual_final_loss']:.4f}, forecast at {forecast['at_fraction']:.0%} of training "
+            f"{forecast['final_loss']:.4f} ({forecast['lower']:.4f} to {forecast['upper']:.4f}), "
+            f"error {result['forecast_error_pct']:+.2f} %"
+        )
+    full = _flops(result["flops_full_sweep"])
+    lines.append(f"compute           {_parts(spent)}: {result['saved_fraction']:.0%} of the full sweep's {full} saved")
+    if result["break_even_trials"] is not None:
+        lines.append(f"break-even        from {result['break_even_trials']} candidates on")
+    regret = result.get("regret_pct", {})
+    for rule, name in (("current_best", "current best"), ("transfer", "transfer")):
+        pick = result[f"{rule}_pick"]
+        same = " (the same)" if pick == result["winner"] else ""
+        lines.append(f"{name:<17} would have chosen {_settings(pick)}{same}{_regret(regret.get(rule))}")
+    if "regret_pct" in result:
+        lines.append(f"verified          every candidate trained to its end; our pick{_regret(regret['ours'])}")
+    ties = result["tie_set"]
+    if len(ties) > 1:
+        lines.append(f"not told apart    trials {', '.join(map(str, ties))} at the stopping point")
+    return lines
+
+
+def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
+    """Return a dry run's estimate, one statement a line."""
+    spent = estimate["flops_spent"]
+    runs = f"{estimate['n_proxies']} proxies, {estimate['candidates']} candidates, {estimate['kept']} to the end"
+    full = _flops(estimate["flops_full_sweep"])
+    lines = [
+        f"runs              {runs}",
+        f"expected cost     {_parts(spent)}",
+        f"full sweep        {full}; expected saving {estimate['saved_fraction']:.0%}",
+    ]
+    if estimate["break_even_trials"] is not None:
+        lines.append(f"break-even        from {estimate['break_even_trials']} candidates on")
+    if estimate["hours"] is None:
+        lines.append("time              unknown: set resources.flops_per_s (FLOPs a second of one trial)")
+    else:
+        lines.append(f"time              {estimate['hours']:.2f} h; full sweep {estimate['hours_full_sweep']:.2f} h")
+    if estimate["price"] is not None:
+        lines.append(f"price             {estimate['price']:.2f}; full sweep {estimate['price_full_sweep']:.2f}")
+    return lines
+
+
+def wide_enough(console: Console) -> Console:
+    """Return ``console``, widened where it is not a terminal: a piped table must not be folded to 80 columns."""
+    return console if console.is_terminal else Console(file=console.file, width=160)
+
+
+def _rank(trial: Mapping[str, Any]) -> tuple[bool, float]:
+    loss = trial["forecast"]["final_loss"]
+    return loss is None, loss if loss is not None else float(trial["number"])
+
+
+def _settings(settings: Mapping[str, Any] | None) -> str:
+    return "nothing" if settings is None else ", ".join(f"{name} {_number(value)}" for name, value in settings.items())
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _loss(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _flops(value: float) -> str:
+    return f"{value:.2e} FLOPs"
+
+
+def _parts(spent: Mapping[str, float]) -> str:
+    parts = f"proxies {spent['proxies']:.2e}, candidates {spent['candidates']:.2e}, finishing {spent['winner']:.2e}"
+    return f"{_flops(spent['total'])} ({parts})"
+
+
+def _regret(value: float | None) -> str:
+    return "" if value is None else f", regret {value:.2f} %"

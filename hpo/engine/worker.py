@@ -1,0 +1,212 @@
+"""One training run inside a worker process: call the training function, leave an outcome in the run's folder.
+
+The folder is all that a run leaves behind: its log, its latest checkpoint and ``outcome.json``. So a run can be killed
+anywhere and started again, and a finished one is known to be finished without asking anybody.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from hpo.adapters.atomic import write_json, write_text
+from hpo.adapters.training_session import FolderSession
+from hpo.core.session import Session, StopTraining
+from hpo.engine.run_folder import exclusive_file
+
+Status = Literal["reached", "diverged", "out_of_memory", "failed"]
+Train = Callable[[Mapping[str, Any], Session], None]
+Forward = Callable[[int, float], None]
+
+OUTCOME_NAME = "outcome.json"
+_LOCK_PATIENCE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, or the part of it up to ``stop_step``.
+
+    Attributes
+    ----------
+    name : str
+        Names the run's folder and its curve.
+    settings : dict
+        JSON-ready settings for the training function.
+    folder : Path
+        Where its log and checkpoints live.
+    stop_step, n_steps : int
+        Where to stop now, and where the whole run would end.
+    trainable : str
+        ``package.module:function``.
+    checkpoint_every_s : float
+        Seconds between checkpoints.
+    pause_file : Path, optional
+        While it exists, the run saves a checkpoint and leaves, or does not begin.
+    n_reports : int
+        At most about so many reports of a whole run leave its worker.
+    """
+
+    name: str
+    settings: dict[str, Any]
+    folder: Path
+    stop_step: int
+    n_steps: int
+    trainable: str
+    checkpoint_every_s: float = 30.0
+    pause_file: Path | None = None
+    n_reports: int = 200
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the job ended, None if it has not reached its stop step or another end."""
+        return read_outcome(self.folder, self.stop_step)
+
+    def is_paused(self) -> bool:
+        """Return True while the run is asked to pause."""
+        return self.pause_file is not None and self.pause_file.exists()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run, or the part of it that was asked for, ended."""
+
+    status: Status
+    step: int
+    seconds: float
+    message: str = ""
+
+
+def run_job(job: Job, forward: Forward) -> Outcome | None:
+    """Train ``job`` from its latest checkpoint to its stop step and return (and write) how it ended, None if it paused.
+
+    ``forward(step, loss)`` is called for a thinned subset of the new reports. Running out of memory is an outcome, as
+    repeating it would not help; any other exception of the training function is left to the caller, traceback logged.
+    """
+    if job.is_paused():
+        return None
+    with _sole_use(job.folder):
+        before_s = _seconds_so_far(job.folder)
+        started = time.monotonic()
+        session = FolderSession(
+            job.folder,
+            stop_step=job.stop_step,
+            checkpoint_every_s=job.checkpoint_every_s,
+            on_report=_thinned(job, forward),
+            wants_pause=job.is_paused,
+        )
+        with session:
+            status, message = _train(job, session)
+        if session.paused and status == "failed":
+            return None
+        outcome = Outcome(status, session.last_step, before_s + time.monotonic() - started, message)
+        write_outcome(job.folder, outcome)
+    return outcome
+
+
+def import_function(path: str) -> Callable[..., Any]:
+    """Return the function at ``package.module:function``.
+
+    Raises
+    ------
+    ValueError
+        There is no such module, or nothing callable of that name in it.
+    """
+    module_name, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), name, None)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module_name.startswith(error.name):
+            raise
+        raise ValueError(f"expected an importable module; found no module {error.name}") from None
+    if not callable(found):
+        raise ValueError(
+            f"expected a function {name} in {module_name}; found {'nothing' if found is None else type(found).__name__}"
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def read_outcome(folder: Path, stop_step: int = 1) -> Outcome | None:
+    """Return how the run in ``folder`` ended, or None if it has not: never run, killed, or not run as far as ``stop_step``."""
+    path = folder / OUTCOME_NAME
+    if not path.exists():
+        return None
+    outcome = Outcome(**json.loads(path.read_text(encoding="utf-8")))
+    return None if outcome.status == "reached" and outcome.step < stop_step else outcome
+
+
+def write_outcome(folder: Path, outcome: Outcome) -> None:
+    """Leave ``outcome`` in a run's folder."""
+    write_json(folder / OUTCOME_NAME, asdict(outcome))
+
+
+def _train(job: Job, session: FolderSession) -> tuple[Status, str]:
+    try:
+        import_function(job.trainable)(job.settings, session)
+    except StopTraining:
+        pass
+    except Exception as error:
+        write_text(job.folder / "error.txt", traceback.format_exc())
+        if not is_out_of_memory(error):
+            raise
+        return "out_of_memory", str(error).splitlines()[0] if str(error) else type(error).__name__
+    finally:
+        _free_device_memory()
+    if session.diverged:
+        return "diverged", f"loss was not finite at step {session.last_step}"
+    if session.last_step < job.stop_step:
+        return "failed", f"the training function ended at step {session.last_step}, before step {job.stop_step}"
+    return "reached", ""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return True for Python's, torch's and Ray's ways of saying that memory ran out."""
+    if isinstance(error, MemoryError) or any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__):
+        return True
+    return "DefaultCPUAllocator: can't allocate memory" in str(error) or "not enough memory" in str(error)
+
+
+def _free_device_memory() -> None:
+    """The process is used again for the next run, so it must not keep this one's memory."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _thinned(job: Job, forward: Forward) -> Callable[[int, float, float | None], None]:
+    stride = -(-job.n_steps // job.n_reports)
+
+    def on_report(step: int, loss: float, _tokens: float | None) -> None:
+        if step % stride == 0 or step >= job.stop_step or loss - loss != 0:
+            forward(step, loss)
+
+    return on_report
+
+
+@contextmanager
+def _sole_use(folder: Path) -> Iterator[None]:
+    """Hold ``folder``, waiting until no other process trains in it, e.g. the orphan of a driver that was just killed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + _LOCK_PATIENCE_S
+    while True:
+        with exclusive_file(folder / ".lock") as holder:
+            if holder is None:
+                yield
+                return
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{folder} is in use by process {holder}")
+        time.sleep(0.2)
+
+
+def _seconds_so_far(folder: Path) -> float:
+    before = read_outcome(folder)
+    return 0.0 if before is None else before.seconds

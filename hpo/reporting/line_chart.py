@@ -1,0 +1,144 @@
+"""A small line chart as SVG text, without a plotting library: series, bands, markers, and axes with round ticks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666", "#000000")
+WIDTH, HEIGHT = 640, 360
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 34, 46
+
+
+@dataclass(frozen=True)
+class Line:
+    """One series; ``band`` (same shape as ``y``) shades y ± band; a dashed line is drawn thinner."""
+
+    label: str
+    x: ArrayLike
+    y: ArrayLike
+    band: ArrayLike | None = None
+    dashed: bool = False
+
+
+def line_chart(
+    lines: Sequence[Line],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    marks: Sequence[tuple[float, str]] = (),
+    y_range: tuple[float, float] | None = None,
+) -> str:
+    """Return an SVG document.
+
+    Parameters
+    ----------
+    marks : sequence of (x, label)
+        Vertical lines.
+    y_range : (low, high), optional
+        By default what the lines need.
+    """
+    xs = np.concatenate([np.asarray(line.x, dtype=np.float64) for line in lines])
+    ys = np.concatenate([_edges(line) for line in lines])
+    x_low, x_high = float(np.min(xs)), float(np.max(xs))
+    low, high = y_range or (float(np.nanmin(ys)), float(np.nanmax(ys)))
+    low, high = (low - 1, high + 1) if high <= low else (low, high + 0.04 * (high - low))
+    frame = _Frame(x_low, x_high if x_high > x_low else x_low + 1, low, high)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+        f'<text x="{_LEFT}" y="20" font-size="14">{escape(title)}</text>',
+        *_axes(frame, x_label, y_label),
+        *(part for k, line in enumerate(lines) for part in _draw(frame, line, COLOURS[k % len(COLOURS)])),
+        *(part for x, label in marks for part in _mark(frame, x, label)),
+        *_legend(lines),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+@dataclass(frozen=True)
+class _Frame:
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+
+    def x(self, value: float) -> float:
+        return _LEFT + (value - self.x_low) / (self.x_high - self.x_low) * (WIDTH - _LEFT - _RIGHT)
+
+    def y(self, value: float) -> float:
+        share = (min(max(value, self.y_low), self.y_high) - self.y_low) / (self.y_high - self.y_low)
+        return HEIGHT - _BOTTOM - share * (HEIGHT - _TOP - _BOTTOM)
+
+    def points(self, x: FloatArray, y: FloatArray) -> str:
+        finite = np.isfinite(y)
+        return " ".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in zip(x[finite], y[finite], strict=True))
+
+
+def _edges(line: Line) -> FloatArray:
+    y = np.asarray(line.y, dtype=np.float64)
+    band = np.zeros_like(y) if line.band is None else np.asarray(line.band, dtype=np.float64)
+    return np.concatenate((y - band, y + band))
+
+
+def _draw(frame: _Frame, line: Line, colour: str) -> list[str]:
+    x, y = np.asarray(line.x, dtype=np.float64), np.asarray(line.y, dtype=np.float64)
+    parts = []
+    if line.band is not None:
+        band = np.asarray(line.band, dtype=np.float64)
+        around = frame.points(np.concatenate((x, x[::-1])), np.concatenate((y + band, (y - band)[::-1])))
+        parts.append(f'<polygon points="{around}" fill="{colour}" fill-opacity="0.15"/>')
+    style = 'stroke-width="1" stroke-dasharray="5 4"' if line.dashed else 'stroke-width="1.6"'
+    parts.append(f'<polyline points="{frame.points(x, y)}" fill="none" stroke="{colour}" {style}/>')
+    return parts
+
+
+def _mark(frame: _Frame, x: float, label: str) -> list[str]:
+    at = frame.x(x)
+    return [
+        f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}" stroke="#b00020" stroke-dasharray="2 3"/>',
+        f'<text x="{at + 3:.1f}" y="{HEIGHT - _BOTTOM - 6}" fill="#b00020">{escape(label)}</text>',
+    ]
+
+
+def _axes(frame: _Frame, x_label: str, y_label: str) -> list[str]:
+    bottom = HEIGHT - _BOTTOM
+    parts = [f'<path d="M{_LEFT},{_TOP} V{bottom} H{WIDTH - _RIGHT}" fill="none" stroke="#333"/>']
+    parts += [
+        f'<text x="{frame.x(value):.1f}" y="{bottom + 16}" text-anchor="middle">{value:.6g}</text>'
+        for value in _ticks(frame.x_low, frame.x_high)
+    ]
+    for value in _ticks(frame.y_low, frame.y_high):
+        at = frame.y(value)
+        parts.append(f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{value:.6g}</text>')
+    middle = (_TOP + bottom) / 2
+    parts.append(f'<text x="{(_LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 10}" text-anchor="middle">{escape(x_label)}</text>')
+    turn = f'transform="rotate(-90 14 {middle:.0f})"'
+    parts.append(f'<text x="14" y="{middle:.0f}" text-anchor="middle" {turn}>{escape(y_label)}</text>')
+    return parts
+
+
+def _legend(lines: Sequence[Line]) -> list[str]:
+    shown = [(line.label, COLOURS[k % len(COLOURS)]) for k, line in enumerate(lines) if line.label][:12]
+    return [
+        f'<text x="{WIDTH - _RIGHT - 4}" y="{_TOP + 14 * k + 6}" text-anchor="end" fill="{colour}">{escape(label)}</text>'
+        for k, (label, colour) in enumerate(shown)
+    ]
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return three to eight round values within [low, high]."""
+    rough = (high - low) / 5
+    scale = 10.0 ** math.floor(math.log10(rough))
+    step = next(scale * m for m in (1, 2, 5, 10) if scale * m >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [round(k * step, 12) for k in range(first, math.floor(high / step + 1e-9) + 1)]

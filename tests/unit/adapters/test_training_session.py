@@ -1,0 +1,208 @@
+"""A run's folder: what is logged, what survives, when it stops."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpo.adapters.training_session import FolderSession, last_logged_step, latest_checkpoint, read_log, remove_checkpoints
+from hpo.core.session import StopTraining
+
+
+def _save(text: str = "state"):
+    def save(folder: Path) -> None:
+        (folder / "state").write_text(text)
+
+    return save
+
+
+def _report(session: FolderSession, first: int, last: int) -> None:
+    for step in range(first, last + 1):
+        session.report(step=step, loss=1.0 / step, tokens=10.0 * step)
+
+
+def test_every_step_is_logged_exactly(tmp_path):
+    with FolderSession(tmp_path) as session:
+        for step in range(1, 4):
+            session.report(step=step, loss=0.1 / step, tokens=7 * step, lr=1e-3 / step)
+    log = read_log(tmp_path)
+    assert log["step"].tolist() == [1, 2, 3]
+    assert log["loss"].tolist() == [0.1, 0.05, 0.1 / 3]
+    assert log["lr"].tolist() == [1e-3, 5e-4, 1e-3 / 3]
+    assert log["tokens"].tolist() == [7, 14, 21]
+
+
+def test_the_first_value_of_a_step_counts(tmp_path):
+    with FolderSession(tmp_path) as session:
+        session.report(step=1, loss=1.0)
+        session.report(step=2, loss=2.0)
+        session.report(step=1, loss=9.0)
+        session.report(step=2, loss=9.0)
+    assert read_log(tmp_path)["loss"].tolist() == [1.0, 2.0]
+
+
+def test_a_quantity_reported_later_gets_its_column(tmp_path):
+    with FolderSession(tmp_path) as session:
+        session.report(step=1, loss=1.0)
+        session.report(step=2, loss=0.9, val_loss=1.1)
+        session.report(step=3, loss=0.8)
+    log = read_log(tmp_path)
+    np.testing.assert_array_equal(log["val_loss"], [math.nan, 1.1, math.nan])
+    assert log["loss"].tolist() == [1.0, 0.9, 0.8]
+
+
+def test_restore_cuts_the_log_to_the_checkpoint(tmp_path):
+    with FolderSession(tmp_path, checkpoint_every_s=1e-9) as session:
+        _report(session, 1, 5)
+        assert session.checkpoint(_save("five"))
+        _report(session, 6, 9)
+    with FolderSession(tmp_path) as session:
+        folder = session.restore()
+        assert folder is not None
+        assert (folder / "state").read_text() == "five"
+        assert session.last_step == 5
+        _report(session, 6, 7)
+    assert read_log(tmp_path)["step"].tolist() == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_restore_without_a_checkpoint_empties_the_log(tmp_path):
+    with FolderSession(tmp_path) as session:
+        _report(session, 1, 5)
+    with FolderSession(tmp_path) as session:
+        assert session.restore() is None
+        session.report(step=1, loss=3.0)
+    assert read_log(tmp_path)["loss"].tolist() == [3.0]
+
+
+def test_a_torn_last_line_is_dropped(tmp_path):
+    with FolderSession(tmp_path) as session:
+        _report(session, 1, 3)
+    with (tmp_path / "log.csv").open("a") as file:
+        file.write("4,40.0,0.2")
+    assert last_logged_step(tmp_path) == 3
+    with FolderSession(tmp_path) as session:
+        assert session.last_step == 3
+        session.report(step=4, loss=0.25)
+    assert read_log(tmp_path)["loss"].tolist()[-1] == 0.25
+
+
+def test_a_failed_save_leaves_the_old_checkpoint(tmp_path):
+    with FolderSession(tmp_path, checkpoint_every_s=1e-9) as session:
+        _report(session, 1, 1)
+        session.checkpoint(_save("one"))
+        _report(session, 2, 2)
+
+        def fails(folder: Path) -> None:
+            (folder / "state").write_text("half")
+            raise OSError("disk full")
+
+        with pytest.raises(OSError, match="disk full"):
+            session.checkpoint(fails)
+    latest = latest_checkpoint(tmp_path)
+    assert latest is not None
+    assert (latest / "state").read_text() == "one"
+    assert [p.name for p in tmp_path.iterdir() if "checkpoint" in p.name] == ["checkpoint-1"]
+
+
+def test_only_the_latest_checkpoint_is_kept(tmp_path):
+    with FolderSession(tmp_path, checkpoint_every_s=1e-9) as session:
+        for step in (1, 2, 3):
+            session.report(step=step, loss=1.0)
+            session.checkpoint(_save())
+    assert [p.name for p in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
+    remove_checkpoints(tmp_path)
+    assert latest_checkpoint(tmp_path) is None
+
+
+def test_a_checkpoint_is_not_due_before_its_time(tmp_path):
+    with FolderSession(tmp_path, checkpoint_every_s=3600) as session:
+        _report(session, 1, 3)
+        assert not session.checkpoint(_save())
+
+
+def test_it_stops_at_the_stop_step_with_a_checkpoint(tmp_path):
+    with FolderSession(tmp_path, stop_step=3, checkpoint_every_s=3600) as session:
+        _report(session, 1, 2)
+        assert not session.should_stop()
+        _report(session, 3, 3)
+        assert session.should_stop()
+        assert session.checkpoint(_save())
+
+
+def test_reporting_on_after_the_stop_raises(tmp_path):
+    with FolderSession(tmp_path, stop_step=2) as session:
+        _report(session, 1, 2)
+        with pytest.raises(StopTraining, match="step 2"):
+            session.report(step=3, loss=1.0)
+    assert last_logged_step(tmp_path) == 2
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_a_non_finite_loss_is_logged_and_stops_the_run_without_a_checkpoint(tmp_path, loss):
+    with FolderSession(tmp_path, checkpoint_every_s=1e-9) as session:
+        session.report(step=1, loss=1.0)
+        session.report(step=2, loss=loss)
+        assert session.diverged
+        assert session.should_stop()
+        assert not session.checkpoint(_save())
+    assert not np.isfinite(read_log(tmp_path)["loss"][-1])
+
+
+def test_a_run_that_went_on_from_its_stop_stops_later(tmp_path):
+    with FolderSession(tmp_path, stop_step=2) as session:
+        _report(session, 1, 2)
+        session.checkpoint(_save())
+    with FolderSession(tmp_path, stop_step=4) as session:
+        assert session.restore() is not None
+        assert not session.should_stop()
+        _report(session, 3, 4)
+        assert session.should_stop()
+    assert read_log(tmp_path)["step"].tolist() == [1, 2, 3, 4]
+
+
+def test_a_pause_asks_to_stop_and_to_save(tmp_path, monkeypatch):
+    monkeypatch.setattr("hpo.adapters.training_session._FLUSH_EVERY_S", 0.0)
+    wishes = iter([False, True])
+    with FolderSession(tmp_path, stop_step=9, checkpoint_every_s=3600, wants_pause=lambda: next(wishes)) as session:
+        _report(session, 1, 1)
+        assert not session.should_stop()
+        _report(session, 2, 2)
+        assert session.paused
+        assert session.should_stop()
+        assert session.checkpoint(_save())
+
+
+def test_new_reports_are_passed_on_once(tmp_path):
+    seen = []
+    with FolderSession(tmp_path, on_report=lambda *report: seen.append(report)) as session:
+        session.report(step=1, loss=1.0, tokens=8.0)
+        session.report(step=1, loss=2.0)
+        session.report(step=2, loss=0.5)
+    assert seen == [(1, 1.0, 8.0), (2, 0.5, None)]
+
+
+def test_numpy_numbers_are_logged_as_numbers(tmp_path):
+    with FolderSession(tmp_path) as session:
+        session.report(step=1, loss=np.float32(0.5), lr=np.float64(0.25))
+    assert (tmp_path / "log.csv").read_text() == "step,tokens,loss,lr\n1,,0.5,0.25\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"), [({"stop_step": 0}, "stop_step"), ({"checkpoint_every_s": 0.0}, "checkpoint_every_s")]
+)
+def test_impossible_arguments_are_refused(tmp_path, arguments, name):
+    with pytest.raises(ValueError, match=name):
+        FolderSession(tmp_path, **arguments)
+
+
+def test_step_zero_is_refused(tmp_path):
+    with FolderSession(tmp_path) as session, pytest.raises(ValueError, match="step must be at least 1"):
+        session.report(step=0, loss=1.0)
+
+
+def test_a_folder_without_a_log_reads_as_empty(tmp_path):
+    assert read_log(tmp_path)["loss"].size == 0
+    assert last_logged_step(tmp_path) == 0

@@ -1,0 +1,132 @@
+"""The command line itself, and fit and forecast on small files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from hpo.cli import main
+
+T = 400
+
+
+@pytest.fixture
+def hpo(monkeypatch, capsys):
+    """Run ``hpo`` with arguments; returns exit code, stdout, stderr."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["hpo", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        out, err = capsys.readouterr()
+        return int(stopped.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture
+def curves(tmp_path):
+    """Write a file of five runs with one normalised curve, and a file with one more of them."""
+
+    def rows(run_id: str, final: float, seed: int) -> list[str]:
+        steps = np.arange(1, T + 1)
+        noise = 1 + 0.002 * np.random.default_rng(seed).standard_normal(T)
+        values = final * (1 + 0.4 * (1 - steps / T) ** 1.5) * noise
+        return [f"{run_id},{step},{T},{value:.6f}" for step, value in zip(steps, values, strict=True)]
+
+    header = "run_id,step,total_steps,train_loss"
+    references = [row for k in range(5) for row in rows(f"r{k}", 2 + 0.1 * k, k)]
+    (tmp_path / "references.csv").write_text("\n".join([header, *references]) + "\n")
+    (tmp_path / "target.csv").write_text("\n".join([header, *rows("target", 1.9, 9)]) + "\n")
+    return tmp_path
+
+
+def test_fit_then_forecast_says_what_the_run_will_reach(hpo, curves):
+    code, out, _ = hpo("fit", curves / "references.csv", "-o", curves / "model.json")
+    assert code == 0
+    assert "5 references" in out
+    code, out, err = hpo("forecast", curves / "target.csv", "--model", curves / "model.json", "--at", 0.2, "--json")
+    said = json.loads(out)
+    assert (code, err) == (0, "")
+    assert {"final_loss", "sd", "lower", "upper", "status", "family", "n_references", "misfit"} <= set(said)
+    assert said["status"] == "ok"
+    assert said["n_references"] == 5
+    assert said["fraction"] == pytest.approx(0.2)
+    assert said["lower"] < said["actual"] < said["upper"]
+    assert abs(said["error_pct"]) < 2
+
+
+def test_a_forecast_reads_as_a_sentence(hpo, curves):
+    hpo("fit", curves / "references.csv", "-o", curves / "model.json")
+    code, out, _ = hpo("forecast", curves / "target.csv", "--model", curves / "model.json", "--at", 0.3)
+    assert code == 0
+    assert out.startswith("target: final loss 1.")
+
+
+def test_a_forecast_that_abstains_is_a_bad_answer(hpo, curves):
+    hpo("fit", curves / "references.csv", "-o", curves / "model.json")
+    (curves / "plain.csv").write_text("step,train_loss\n" + "\n".join(f"{k},{3 - k / 100}" for k in range(1, 50)) + "\n")
+    code, out, _ = hpo("forecast", curves / "plain.csv", "--model", curves / "model.json", "--json")
+    said = json.loads(out)
+    assert code == 1
+    assert said["status"] == "unknown_horizon"
+    assert said["final_loss"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fit", "nowhere.csv", "-o", "m.json"), "nowhere.csv"),
+        (("fit", "target.csv"), "output"),
+        (("fit", "plain.csv", "-o", "m.json"), "expected at least one complete run"),
+        (("forecast", "target.csv", "--model", "nowhere.json"), "nowhere.json: expected a model file"),
+        (("forecast", "references.csv", "--model", "model.json"), "expected one run (choose it by --run ID); found 5"),
+        (("forecast", "references.csv", "--model", "model.json", "--run", "r9"), "r9"),
+        (("forecast", "target.csv", "--model", "model.json", "--at", "1.5"), "--at: expected a fraction"),
+        (("forecast", "plain.csv", "--model", "model.json", "--at", "0.5"), "horizon"),
+        (("sweep",), "either CONFIG or --resume RUN; found neither"),
+        (("sweep", "x.yaml", "--resume", "y"), "found both"),
+        (("sweep", "--resume", "nowhere"), "--resume: expected the folder of a run"),
+        (("sweep", "--resume", "y", "--set", "a=1"), "--set: expected no such option with --resume"),
+        (("sweep", "x.yaml", "--frobnicate"), "frobnicate"),
+        (("frobnicate",), "frobnicate"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_2(hpo, curves, monkeypatch, arguments, message):
+    monkeypatch.chdir(curves)
+    hpo("fit", "references.csv", "-o", "model.json")
+    (curves / "plain.csv").write_text("step,train_loss\n" + "\n".join(f"{k},{3 - k / 100}" for k in range(1, 50)) + "\n")
+    code, out, err = hpo(*arguments)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_help_and_import_load_nothing_heavy():
+    script = (
+        "import sys, hpo\n"
+        "from hpo.cli import main\n"
+        "sys.argv = ['hpo', '--help']\n"
+        "try: main()\n"
+        "except SystemExit as stopped: assert not stopped.code\n"
+        "print(sorted({'torch', 'ray', 'optuna', 'pandas', 'scipy'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+    assert "sweep" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["sweep", "fit", "forecast"])
+def test_every_command_has_help_with_an_example(hpo, command):
+    code, out, _ = hpo(command, "--help")
+    assert code == 0
+    assert f"Example: hpo {command}" in out
+
+
+def test_the_version_is_shown(hpo, monkeypatch):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "1.2.3")
+    assert hpo("--version") == (0, "hpo 1.2.3\n", "")
