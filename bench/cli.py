@@ -1,4 +1,4 @@
-"""The commands of ``hpo bench``."""
+"""The commands of ``hpo bench``; what they run is imported when they run."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import os
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.figure import write_figure
-from bench.protocol import Protocol, built_in_names, load_protocol
-from bench.replay import ALL_METHODS, replay
-from bench.table import markdown_table, write_rules, write_scoreboard
+if TYPE_CHECKING:
+    from bench.protocol import Protocol
 
 app = typer.Typer(help="Replay recorded runs, studies and timings.", no_args_is_help=True, add_completion=False)
 
@@ -27,9 +25,7 @@ def _bench() -> None:
 @app.command("replay")
 def replay_command(
     protocol: Annotated[str, typer.Option(help="Protocol file, or the name of a built-in one.")] = "schaipp_25k_val",
-    curves: Annotated[
-        Path | None, typer.Option(help="Folder of recorded curves (default: $HPO_CURVES, else ../shared/curves).")
-    ] = None,
+    curves: Annotated[Path | None, typer.Option(help="Folder of recorded curves (default: $HPO_CURVES).")] = None,
     methods: Annotated[str, typer.Option(help="Methods, comma-separated (default: all).")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     figure: Annotated[Path | None, typer.Option(help="Write a figure (SVG): scores against the stop fraction.")] = None,
@@ -44,6 +40,11 @@ def replay_command(
 
     With --asynchronous every stopping rule prunes the targets as they arrive; --methods then names rules.
     """
+    from bench.figure import write_figure
+    from bench.protocol import load_protocol
+    from bench.replay import ALL_METHODS, replay
+    from bench.table import markdown_table
+
     try:
         made, folder = load_protocol(protocol), curves_folder(curves)
         if asynchronous:
@@ -88,6 +89,9 @@ def scoreboard_command(
 
     Example: hpo bench scoreboard --out /tmp/board --only 'schaipp_25k_*' --methods current_best,transfer,hpo
     """
+    from bench.protocol import load_protocol
+    from bench.table import write_rules, write_scoreboard
+
     try:
         folder, chosen, results = curves_folder(curves), _names(methods), []
         for name in _protocols(only):
@@ -101,6 +105,8 @@ def scoreboard_command(
 
 def _one(folder: Path, protocol: Protocol, chosen: tuple[str, ...], *, asynchronous: bool) -> dict[str, Any]:
     if not asynchronous:
+        from bench.replay import ALL_METHODS, replay
+
         return replay(folder, protocol, chosen or ALL_METHODS)
     from bench.asynchronous import replay_asynchronously
 
@@ -113,6 +119,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _protocols(only: str) -> list[str]:
     """Return the built-in protocols that match; a wildcard that matches none is an error."""
+    from bench.protocol import built_in_names, load_protocol
+
     rules = [rule.strip() for rule in only.split(",") if rule.strip()]
     names = [n for n in built_in_names() if any(fnmatch(n, r) or load_protocol(n).role == r for r in rules)]
     if not names:

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from bench.cli import app as bench
+from hpo.commands import add_commands
+
 if TYPE_CHECKING:
     from hpo.adapters.curve_files import RecordedRun
     from hpo.core.forecast import Forecast
@@ -145,8 +148,10 @@ def forecast(
         _print_json(record)
     else:
         typer.echo("\n".join(_forecast_lines(record)))
-    if made.final_loss is None:
-        raise typer.Exit(1)
+
+
+add_commands(app)
+app.add_typer(bench, name="bench")
 
 
 def _sweep(config: Path, overrides: list[str], out: Path | None, *, dry_run: bool, verify: bool, as_json: bool) -> None:

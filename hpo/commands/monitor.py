@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,6 +64,7 @@ def monitor(
         if not poll > 0:
             raise ValueError(f"--poll: expected seconds above 0; found {poll:g}")
         first = _read(curve, run, metric)
+        first = _without_half_line(Path(curve), first) if follow else first
         watch = _monitor(first, model, reference, reference_run, total, force=force)
         status = _watch(watch, first, _growing(curve, run, metric, poll) if follow else iter(()), on_alarm)
         if figure is not None:
@@ -162,9 +164,9 @@ def _is_over(watch: Monitor) -> bool:
 
 
 def _growing(path: str, run: str | None, metric: str | None, poll_s: float) -> Iterator[RecordedRun]:
-    """Yield the run again after every change of the file; a half-written last line waits for the next look.
+    """Yield the run again after every change of the file; ends when the file has not changed for an hour.
 
-    Ends when the file has not changed for an hour.
+    A file that is being written may be unreadable for a moment, or end in half a line, which waits for the next look.
     """
     file, last, changed = Path(path), (-1, -1.0), time.monotonic()
     while time.monotonic() - changed < STALE_S:
@@ -172,10 +174,23 @@ def _growing(path: str, run: str | None, metric: str | None, poll_s: float) -> I
         if (about.st_size, about.st_mtime) != last:
             last, changed = (about.st_size, about.st_mtime), time.monotonic()
             try:
-                yield _read(path, run, metric)
+                yield _without_half_line(file, _read(path, run, metric))
             except ValueError:
                 last = (-1, -1.0)
         time.sleep(poll_s)
+
+
+def _without_half_line(file: Path, run: RecordedRun) -> RecordedRun:
+    if file.suffix.lower() == ".parquet" or _last_byte(file) in (b"\n", b""):
+        return run
+    rates = None if run.learning_rates is None else run.learning_rates[:-1]
+    return replace(run, steps=run.steps[:-1], values=run.values[:-1], tokens=None, learning_rates=rates)
+
+
+def _last_byte(file: Path) -> bytes:
+    with file.open("rb") as text:
+        text.seek(max(file.stat().st_size - 1, 0))
+        return text.read(1)
 
 
 def _say(status: Status) -> None:
