@@ -37,6 +37,7 @@ NODES: FloatArray = 0.5 * (BIN_EDGES[:-1] + BIN_EDGES[1:])
 """All grid nodes, ascending in t̂, below 1: the bin centres."""
 MAX_SHARED = 6
 """Trials of a sweep share at most so many deviations of the shape; what they leave counts as each trial's own."""
+CALIBRATION_WEIGHT = 4.0
 SCHEDULE_GRID: FloatArray = np.linspace(0.05, 1.0, 20)
 CONTROLS = ("log_tau", "log_tpp", "log_n")
 
@@ -182,6 +183,31 @@ class Shape:
         left = np.maximum(np.diag(across) - np.sum(loadings**2, axis=1), 0.0)
         return np.asarray(cross @ self.solved, dtype=np.float64), np.asarray(loadings, dtype=np.float64), 1.0 + left
 
+    def calibration(self, fraction: float) -> float:
+        """Return by what to multiply the sd of forecasts made at ``fraction``: how far off the references' own would have been.
+
+        Each reference is forecast from the others, then each group of one size and horizon from the other groups; both in
+        closed form (e₋g = [A⁻¹]gg⁻¹ (A⁻¹R)g). The scale is the root mean square of their errors over their predicted sd, the
+        larger of the two, drawn towards 1 as if by :data:`CALIBRATION_WEIGHT` further errors.
+        """
+        seen = self.nodes <= fraction
+        if np.sum(seen) < 1 or np.isinf(self.settings.covariance_weight):
+            return 1.0
+        weights, variance = _aligned(self.covariance[np.ix_(seen, seen)])
+        alone = [[i] for i in range(len(self.runs))]
+        sizes = [tuple(round(run.controls.get(c, 0.0), 3) for c in ("log_tpp", "log_n")) for run in self.runs]
+        groups = [[i for i, size in enumerate(sizes) if size == distinct] for distinct in sorted(set(sizes))]
+        scales = [self._scale(parts, weights, variance, seen) for parts in (alone, groups) if len(parts) > 1]
+        return float(np.sqrt(max(scales, default=1.0)))
+
+    def _scale(self, parts: Sequence[Sequence[int]], weights: FloatArray, variance: float, seen: NDArray[np.bool_]) -> float:
+        squares = []
+        for part in parts:
+            block = np.linalg.inv(self.inverse[np.ix_(part, part)])
+            error = block @ self.solved[part][:, seen] @ weights
+            squares.append(float(np.mean(error**2 / (variance * np.diag(block)))))
+        return (CALIBRATION_WEIGHT + sum(squares)) / (CALIBRATION_WEIGHT + len(squares))
+
     def interpolation(self, fractions: FloatArray) -> FloatArray:
         """Return W, shape (n, n_nodes): values at ``fractions`` are W @ (values at the nodes), 0 at t̂ = 1.
 
@@ -199,6 +225,15 @@ class Shape:
 
     def _kernel(self, a: Sequence[Coordinates], b: Sequence[Coordinates]) -> FloatArray:
         return run_kernel(a, b, self.controls, self.centre, self.settings)
+
+
+def _aligned(covariance: FloatArray) -> tuple[FloatArray, float]:
+    """Return the weights and the variance of a level aligned by generalised least squares to nodes of that covariance."""
+    solved = np.linalg.solve(
+        covariance + 1e-6 * np.mean(np.diag(covariance)) * np.eye(len(covariance)), np.ones(len(covariance))
+    )
+    total = float(solved.sum())
+    return np.asarray(solved / total, dtype=np.float64), 1.0 / total
 
 
 def run_kernel(

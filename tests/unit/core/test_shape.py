@@ -77,3 +77,25 @@ def test_interpolation_is_exact_at_nodes_and_zero_at_the_end():
 def test_impossible_settings_are_refused(name, value):
     with pytest.raises(ValueError, match=name):
         ShapeSettings(**{name: value})
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_leave_out_errors_are_those_of_a_fit_without_them(groups):
+    """The closed form behind the calibration, against fits that really leave the runs out."""
+    shape = fit_shape(ROWS, RUNS, CONTROLS, SETTINGS)
+    part = [1, 3, 5, 7] if groups else [3]
+    rest = [i for i in range(len(RUNS)) if i not in part]
+    closed = (np.linalg.inv(shape.inverse[np.ix_(part, part)]) @ shape.solved[part])[:, -50]
+    kernel = run_kernel(RUNS, RUNS, CONTROLS, shape.centre, SETTINGS)
+    weights = kernel[np.ix_(part, rest)] @ np.linalg.inv(kernel[np.ix_(rest, rest)] + np.eye(len(rest)))
+    column = np.flatnonzero(shape.nodes[-50] == NODES)[0]
+    np.testing.assert_allclose(closed, ROWS[part, column] - weights @ ROWS[rest, column], rtol=1e-5, atol=1e-9)
+
+
+def test_forecasts_are_widened_where_the_references_would_have_been_missed():
+    rng = np.random.default_rng(0)
+    age = -np.log(NODES)
+    wild = ROWS + 0.2 * rng.standard_normal((len(ROWS), 1)) * age * (np.arange(len(ROWS)) % 2)[:, None]
+    calm, missed = (fit_shape(rows, RUNS, CONTROLS, SETTINGS).calibration(0.2) for rows in (ROWS, wild))
+    assert calm < 1.0
+    assert missed > calm
