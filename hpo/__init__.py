@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hpo.adapters.curve_files import RecordedRun, read_runs
+    from hpo.adapters.optuna_live import attach, finish, report
     from hpo.adapters.optuna_pruner import CollapsePruner
     from hpo.core.curve import Curve
     from hpo.core.decision import Decision, Selection, StoppingSettings, SweepState, decide, select
@@ -47,8 +48,11 @@ _HOMES = {
     "StoppingSettings": "hpo.core.decision",
     "SweepForecast": "hpo.core.forecast",
     "SweepState": "hpo.core.decision",
+    "attach": "hpo.adapters.optuna_live",
     "decide": "hpo.core.decision",
+    "finish": "hpo.adapters.optuna_live",
     "read_runs": "hpo.adapters.curve_files",
+    "report": "hpo.adapters.optuna_live",
     "schedule": "hpo.core.schedules",
     "select": "hpo.core.decision",
 }
@@ -71,8 +75,11 @@ __all__ = [
     "SweepForecast",
     "SweepState",
     "__version__",
+    "attach",
     "decide",
+    "finish",
     "read_runs",
+    "report",
     "schedule",
     "select",
 ]

@@ -1,0 +1,150 @@
+"""What a call of ``should_prune`` costs, refreshes included, for our pruner and Optuna's median pruner.
+
+Each case is a study of finished and running trials in one storage; one more trial reports at every step and is timed at each.
+The first call, which reads all finished trials once, is told apart (``first_ms``): the percentiles are of all other calls.
+
+    python -m bench.pruner_latency --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import optuna
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState, create_trial
+
+from hpo.adapters.optuna_pruner import CollapsePruner
+
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A study to be timed in."""
+
+    storage: str
+    n_finished: int
+    n_steps: int = 1000
+    n_running: int = 0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of ``should_prune``, and the memory that the pruner took (0 where it was not measured)."""
+
+    p50_ms: float
+    p99_ms: float
+    first_ms: float
+    n_calls: int
+    memory_mb: float = 0.0
+
+
+CASES = (
+    Case("memory", 100),
+    Case("memory", 1000),
+    Case("memory", 10_000, 100),
+    Case("journal", 1000),
+    Case("sqlite", 100, 1000, 64),
+)
+PRUNERS: dict[str, Callable[[Case], optuna.pruners.BasePruner]] = {
+    "collapse": lambda case: CollapsePruner(total_steps=case.n_steps),
+    "median": lambda _: optuna.pruners.MedianPruner(),
+}
+
+
+def losses(rng: np.random.Generator, n_steps: int) -> dict[int, float]:
+    """Return one trial's reports: a power law with 1 % noise."""
+    t = np.arange(1, n_steps + 1) / n_steps
+    values = 3.0 * (1 + 0.1 * rng.random()) * (1 + 0.3 * (t**-0.3 - 1)) * np.exp(0.01 * rng.standard_normal(n_steps))
+    return dict(enumerate(values.tolist(), start=1))
+
+
+def fill(study: optuna.Study, case: Case) -> None:
+    """Add the finished and running trials of a case."""
+    rng = np.random.default_rng(SEED)
+    for number in range(case.n_finished + case.n_running):
+        reports = losses(rng, case.n_steps)
+        done = number < case.n_finished
+        state = TrialState.COMPLETE if done else TrialState.RUNNING
+        study.add_trial(create_trial(state=state, value=reports[case.n_steps] if done else None, intermediate_values=reports))
+
+
+def time_pruner(study: optuna.Study, case: Case, pruner: optuna.pruners.BasePruner, memory: bool) -> Timing:
+    """Return the timing of one trial that reports at every step and is never better or worse than most."""
+    study.pruner = pruner
+    trial = study.ask()
+    if memory:
+        tracemalloc.start()
+    taken = []
+    for step, value in losses(np.random.default_rng(SEED + 1), case.n_steps).items():
+        trial.report(value * 0.97, step)
+        begun = time.perf_counter()
+        trial.should_prune()
+        taken.append(1e3 * (time.perf_counter() - begun))
+    used = tracemalloc.get_traced_memory()[1] / 1e6 if memory else 0.0
+    tracemalloc.stop()
+    study.tell(trial, state=TrialState.FAIL)
+    first = max(taken[: max(case.n_steps // 8, 1)])  # the first read of the study happens here
+    taken.remove(first)
+    return Timing(float(np.percentile(taken, 50)), float(np.percentile(taken, 99)), first, len(taken) + 1, used)
+
+
+def run_case(case: Case, pruners: Sequence[str], folder: Path) -> dict[str, Timing]:
+    """Return the timings of a case by pruner."""
+    study = optuna.create_study(storage=_open(case, folder), sampler=optuna.samplers.RandomSampler(seed=SEED))
+    fill(study, case)
+    out = {name: time_pruner(study, case, PRUNERS[name](case), memory=False) for name in pruners}
+    if "collapse" in out and case.storage == "memory":
+        measured = time_pruner(study, case, PRUNERS["collapse"](case), memory=True)
+        out["collapse"] = Timing(**{**asdict(out["collapse"]), "memory_mb": measured.memory_mb})
+    return out
+
+
+def _open(case: Case, folder: Path) -> optuna.storages.BaseStorage:
+    if case.storage == "memory":
+        return optuna.storages.InMemoryStorage()
+    path = folder / f"{case.storage}-{case.n_finished}-{case.n_running}"
+    if case.storage == "journal":
+        return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+    return optuna.storages.get_storage(f"sqlite:///{path}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Time every case and print a table, or one JSON document."""
+    parser = argparse.ArgumentParser(prog="python -m bench.pruner_latency", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--pruners", nargs="+", default=list(PRUNERS), choices=list(PRUNERS))
+    parser.add_argument("--storages", nargs="+", default=["memory", "journal", "sqlite"])
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for case in CASES:
+            if case.storage in options.storages:
+                timings = run_case(case, options.pruners, Path(folder))
+                rows += [{**asdict(case), "pruner": name, **asdict(timing)} for name, timing in timings.items()]
+    if options.json:
+        print(json.dumps(rows, indent=2))
+        return 0
+    print("| storage | finished × steps | running | pruner | p50 ms | p99 ms | first read ms | MB |\n" + "|---" * 8 + "|")
+    for r in rows:
+        size = f"{r['n_finished']} × {r['n_steps']}"
+        print(
+            f"| {r['storage']} | {size} | {r['n_running']} | {r['pruner']} | {r['p50_ms']:.2f} | {r['p99_ms']:.2f} "
+            f"| {r['first_ms']:.0f} | {r['memory_mb']:.1f} |"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

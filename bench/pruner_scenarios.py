@@ -1,0 +1,243 @@
+"""What pruners do where the truth is known: synthetic studies, our pruner and Optuna's, one table.
+
+Each scenario is a study of trials whose final values are fixed beforehand; a pruner sees their reports one trial after the
+other. The curve family of a study is drawn from its seed (:func:`family_curve`); ``--seeds`` says how many studies, and
+``--first-seed`` moves on to others than those that anything was tuned on.
+
+    python -m bench.pruner_scenarios --seeds 200 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+
+from hpo.adapters.optuna_pruner import CollapsePruner
+
+FloatArray = NDArray[np.float64]
+N_REPORTS = 100
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A study whose outcome is known.
+
+    Attributes
+    ----------
+    values : ndarray, shape (n_trials, n_reports)
+        What each trial reports at steps 1 … n_reports.
+    finals : ndarray, shape (n_trials,)
+        True final values, without noise; inf where a trial diverges.
+    families : tuple of str
+        Label of each trial, told to pruners that take one.
+    watched : tuple of int
+        The trials the scenario is about.
+    onset : int
+        Report from which a watched trial goes wrong.
+    """
+
+    values: FloatArray
+    finals: FloatArray
+    families: tuple[str, ...] = ()
+    watched: tuple[int, ...] = ()
+    onset: int = 0
+
+    @property
+    def best(self) -> int:
+        """Trial with the lowest true final value."""
+        return int(np.argmin(self.finals))
+
+
+def family_curve(rng: np.random.Generator, n_reports: int = N_REPORTS) -> FloatArray:
+    """Return a normalised curve ℓ(t̂), 1 at t̂ = 1, drawn from power laws with and without a late fall, shape (n_reports,)."""
+    t = np.arange(1, n_reports + 1) / n_reports
+    height, decay, late = rng.uniform(0.2, 0.6), rng.uniform(0.2, 0.5), rng.uniform(0.0, 0.15)
+    curve: FloatArray = 1.0 + height * (t**-decay - 1.0) / 2.0 + late * (1.0 - t)
+    return curve
+
+
+def noisy(clean: FloatArray, noise: float, rng: np.random.Generator) -> FloatArray:
+    """Return curves with multiplicative noise of relative sd ``noise``."""
+    return np.asarray(clean * np.exp(noise * rng.standard_normal(clean.shape)))
+
+
+def spread_finals(seed: int, noise: float = 0.02, spread: float = 0.06, n_trials: int = 20) -> Scenario:
+    """Return a study of one family whose finals spread evenly over ``spread``."""
+    rng = np.random.default_rng([1, seed])
+    finals = 3.0 * (1.0 + spread * rng.random(n_trials))
+    return Scenario(noisy(np.outer(finals, family_curve(rng)), noise, rng), finals)
+
+
+def much_worse(seed: int, noise: float = 0.02) -> Scenario:
+    """Return :func:`spread_finals` with a last trial 15 % worse than the best."""
+    rng = np.random.default_rng([2, seed])
+    finals = 3.0 * (1.0 + 0.06 * rng.random(16))
+    finals = np.append(finals, 1.15 * finals.min())
+    return Scenario(noisy(np.outer(finals, family_curve(rng)), noise, rng), finals, watched=(16,))
+
+
+def five_percent(seed: int, noise: float = 0.005) -> Scenario:
+    """Return a study over 20 % with a last trial 5 % worse than the best and better than the median."""
+    rng = np.random.default_rng([3, seed])
+    finals = 3.0 * np.append(rng.permutation(np.linspace(1.0, 1.2, 16)), 1.05)
+    return Scenario(noisy(np.outer(finals, family_curve(rng)), noise, rng), finals, watched=(16,))
+
+
+def late_bloomers(seed: int, noise: float = 0.005) -> Scenario:
+    """Return two families: one decays all along, one stays high and falls in the last fifth to the better final values."""
+    rng = np.random.default_rng([4, seed])
+    n = 24
+    late = np.zeros(n, dtype=bool)
+    late[rng.choice(np.arange(8, n), 4, replace=False)] = True
+    finals = 3.0 * rng.uniform(1.0, 1.2, n)
+    finals[late] = 3.0 * np.array([0.98, 0.97, 0.96, 0.95])  # each the best so far
+    t = np.arange(1, N_REPORTS + 1) / N_REPORTS
+    blooming = 1.0 + 0.25 * np.minimum(1.0, (1.0 - t) / 0.2) + 0.15 * (t**-0.3 - 1.0)
+    clean = finals[:, None] * np.where(late[:, None], blooming, family_curve(rng))
+    families = tuple("constant with cooldown" if x else "decay" for x in late)
+    return Scenario(noisy(clean, noise, rng), finals, families, tuple(np.flatnonzero(late).tolist()))
+
+
+def diverging(seed: int, noise: float = 0.02) -> Scenario:
+    """Return a study whose last trial, the best until then, rises by 80 % between 10 and 12 % of training and stays there."""
+    rng = np.random.default_rng([5, seed])
+    finals = 3.0 * (1.0 + 0.06 * rng.random(8))
+    finals[-1] = 0.97 * finals.min()
+    clean = np.outer(finals, family_curve(rng))
+    onset = 10
+    clean[-1, onset:] *= np.minimum(1.8, 1.0 + 0.4 * np.arange(1, N_REPORTS - onset + 1))
+    values = noisy(clean, noise, rng)
+    values[-1, 4] *= 0.7  # a lucky early value
+    finals[-1] = np.inf
+    return Scenario(values, finals, watched=(7,), onset=onset)
+
+
+def ours(scenario: Scenario, **settings: Any) -> CollapsePruner:
+    """Return our pruner, told the horizon only."""
+    return CollapsePruner(total_steps=scenario.values.shape[1], **settings)
+
+
+PRUNERS: dict[str, Callable[[Scenario], optuna.pruners.BasePruner]] = {
+    "collapse": ours,
+    "median": lambda _: optuna.pruners.MedianPruner(),
+    "percentile 25": lambda _: optuna.pruners.PercentilePruner(25.0),
+    "asha": lambda _: optuna.pruners.SuccessiveHalvingPruner(),
+    "hyperband": lambda s: optuna.pruners.HyperbandPruner(max_resource=s.values.shape[1]),
+    "wilcoxon": lambda _: optuna.pruners.WilcoxonPruner(),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Where each trial was stopped (report number; 0 = not), and what the study cost."""
+
+    stopped_at: tuple[int, ...]
+    reports: int = field(default=0)
+
+
+def play(pruner: optuna.pruners.BasePruner, scenario: Scenario) -> Outcome:
+    """Return what a pruner does in a study whose trials run one after the other."""
+    study = optuna.create_study(pruner=pruner, sampler=optuna.samplers.RandomSampler(seed=0))
+    stopped, reports = [], 0
+    for number, values in enumerate(scenario.values):
+        trial = study.ask()
+        if scenario.families:
+            trial.set_user_attr("family", scenario.families[number])
+        at = _run_trial(trial, values)
+        reports += at or values.size
+        study.tell(trial, None if at else float(values[-1]), state=_PRUNED if at else None)
+        stopped.append(at)
+    return Outcome(tuple(stopped), reports)
+
+
+def _run_trial(trial: optuna.Trial, values: FloatArray) -> int:
+    for step, value in enumerate(values.tolist(), start=1):
+        trial.report(value, step)
+        if trial.should_prune():
+            return step
+    return 0
+
+
+_PRUNED = optuna.trial.TrialState.PRUNED
+
+
+def measure(pruner: str, seed: int) -> dict[str, float]:
+    """Return what one pruner does in one study of each scenario, as indicators to be averaged."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    make, out = PRUNERS[pruner], {}
+    spread = spread_finals(seed)
+    result = play(make(spread), spread)
+    out["best stopped at 2 % noise"] = float(result.stopped_at[spread.best] > 0)
+    out["reports spent there"] = result.reports / spread.values.size
+    worse = much_worse(seed)
+    out["15 % worse stopped by 30 %"] = float(0 < play(make(worse), worse).stopped_at[16] <= 30)
+    five = five_percent(seed)
+    out["5 % worse stopped at 10-30 %"] = float(10 <= play(make(five), five).stopped_at[16] <= 30)
+    out |= _late(make, late_bloomers(seed))
+    divergent = diverging(seed)
+    at = play(make(divergent), divergent).stopped_at[7]
+    out["divergence stopped within 5"] = float(divergent.onset < at <= divergent.onset + 5)
+    return out
+
+
+def _late(make: Callable[[Scenario], optuna.pruners.BasePruner], scenario: Scenario) -> dict[str, float]:
+    result = play(make(scenario), scenario)
+    late = np.zeros(scenario.finals.size, dtype=bool)
+    late[list(scenario.watched)] = True
+    stopped = np.array(result.stopped_at) > 0
+    so_far = np.minimum.accumulate(np.append(np.inf, scenario.finals[:-1]))
+    worse = ~late & (scenario.finals > 1.05 * so_far)
+    worse[:4] = False  # too early in the study for anyone
+    return {
+        "late bloomers stopped": float(stopped[late].mean()),
+        "truly worse stopped there": float(stopped[worse].mean()) if worse.any() else math.nan,
+    }
+
+
+def table(pruners: Sequence[str], seeds: Sequence[int], jobs: int = 1) -> dict[str, dict[str, float]]:
+    """Return the mean of each indicator by pruner."""
+    rows: dict[str, dict[str, float]] = {}
+    for pruner in pruners:
+        if jobs == 1:
+            found = [measure(pruner, seed) for seed in seeds]
+        else:
+            with ProcessPoolExecutor(jobs) as pool:
+                found = list(pool.map(partial(measure, pruner), seeds, chunksize=4))
+        rows[pruner] = {key: float(np.nanmean([f[key] for f in found])) for key in found[0]}
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the scenarios and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.pruner_scenarios", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=20, help="studies of each scenario")
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--pruners", nargs="+", default=list(PRUNERS), choices=list(PRUNERS), metavar="NAME")
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
+    options = parser.parse_args(arguments)
+    rows = table(options.pruners, range(options.first_seed, options.first_seed + options.seeds), options.jobs)
+    if options.json:
+        print(json.dumps({"seeds": options.seeds, "first_seed": options.first_seed, "pruners": rows}, indent=2))
+        return 0
+    columns = list(next(iter(rows.values())))
+    print("| pruner | " + " | ".join(columns) + " |")
+    print("|---" * (len(columns) + 1) + "|")
+    for name, row in rows.items():
+        print(f"| {name} | " + " | ".join(f"{100 * row[c]:.1f} %" for c in columns) + " |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""What one process knows of a study: finished trials as references, the incumbent, and the error already spent.
+
+Reading a study's trials is what makes pruners slow, so a view is refreshed only when the pruner asks. Finished trials never
+change; each is read once, in the order in which they finished, and everything here follows from them alone. A process that
+opens the study later therefore comes to the same references, incumbent and spent error: for a PRUNED trial the decision is
+made again from its stored reports and from what had finished before it, and where that decision is a stop by forecast, its
+probability of being best counts as spent. Trials that another pruner or a person stopped spend nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import deque
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from math import isfinite
+from statistics import median
+
+import numpy as np
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from hpo.adapters.optuna_audit import Audit
+from hpo.adapters.optuna_scale import TYPICAL_FALL, Extremes, Kind, Scale, extremes_of, kind_for, late_fall
+from hpo.adapters.optuna_trials import AnyTrial, Follower, Horizons, TrialReader, finished_curve
+from hpo.core.curve import Curve
+from hpo.core.decision import Decision, StoppingSettings, SweepState, check_values, decide, is_too_early
+from hpo.core.model import CollapseModel
+from hpo.core.references import Reference, is_reference
+
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+MAX_REFERENCES = 256
+"""Newest references kept of each family, so that a decision costs the same after 100 and after 10,000 trials."""
+SPREAD_FROM = 3
+"""Finished trials from which the spread of values without a log is taken."""
+UNLABELLED = "study"
+
+
+class StudyView:
+    """One process's knowledge of one study; guard its use by :attr:`lock`.
+
+    Parameters
+    ----------
+    sign : float
+        1 for a study that minimises, −1 for one that maximises.
+    model : CollapseModel or None
+        References from elsewhere, of one metric.
+    transform : str or None
+        Scale of the values; None follows from them.
+    audit : Audit or None
+        Told how trials ended.
+    counts_would_be_stops : bool
+        Spend error for trials that would have been stopped and finished (shadow mode).
+    """
+
+    def __init__(
+        self,
+        sign: float,
+        reader: TrialReader,
+        settings: StoppingSettings,
+        model: CollapseModel | None = None,
+        transform: Kind | None = None,
+        audit: Audit | None = None,
+        counts_would_be_stops: bool = False,
+    ) -> None:
+        self.lock = threading.RLock()
+        self.reader, self.settings = reader, settings
+        self.followers: dict[int, Follower] = {}
+        self.pending: dict[int, float] = {}
+        self.version = 0
+        self.audit = audit or Audit(0.0)
+        self.is_suspended = False
+        self._sign, self._base, self._transform = sign, model, transform
+        self._counts_would_be_stops = counts_would_be_stops
+        self._seen: set[int] = set()
+        self._extremes = Extremes()
+        self._horizons = Horizons()
+        self._settled: dict[float | None, float | None] = {}
+        labels = {r.family for r in model.references} if model is not None else set()
+        self._label = labels.pop() if len(labels) == 1 else UNLABELLED
+        self.scale = self._scale_for(Extremes())
+        self.best_level: float | None = None
+        self._completed: dict[Hashable, deque[FrozenTrial]] = {}
+        self._made: dict[int, Reference | None] = {}
+        self._model: CollapseModel | None = None
+        self._spent: dict[int, float] = {}
+
+    @property
+    def model(self) -> CollapseModel:
+        """References given and learned, fitted."""
+        if self._model is None:
+            kept = [t for family in self._completed.values() for t in family]
+            made = self._made
+            self._made = {t.number: made[t.number] if t.number in made else _reference(self._curve(t)) for t in kept}
+            own = [r for r in self._made.values() if r is not None]
+            given = () if self._base is None else self._base.references
+            self._model = CollapseModel([*given, *own], None if self._base is None else self._base.settings)
+        return self._model
+
+    def refresh(self, study: Study) -> bool:
+        """Read what has finished since the last time; return True if anything has."""
+        trials = study.get_trials(deepcopy=False, states=FINISHED)
+        new = [t for t in trials if t.number not in self._seen]
+        if not new:
+            return False
+        for trial in new:
+            self._count(trial)
+        if self._has_new_terms(trials):
+            self._forget()
+            new = trials
+        for trial in sorted(new, key=_order):
+            self._learn(trial)
+        self.version += 1
+        self._heed_audit()
+        return True
+
+    def horizon_of(self, trial: AnyTrial) -> tuple[float | None, str]:
+        """Return a trial's horizon, and why it is unknown where it is."""
+        stated = self.reader.stated_horizon(trial)
+        horizon = self._horizons.settle(stated)
+        return horizon, "" if horizon is not None else self._horizons.explain(stated)
+
+    def follow(self, trial: FrozenTrial) -> Follower:
+        """Return the follower of a running trial, with all its reports taken."""
+        scale, (horizon, _) = self.scale, self.horizon_of(trial)
+        known = self.followers.get(trial.number)
+        if known is None or (known.scale, known.horizon) != (scale, horizon):
+            looks = (0.0, 1) if known is None else (known.next_look_fraction, known.next_look_count)
+            known = self.followers[trial.number] = Follower(scale, horizon, *looks)
+        known.take(trial.intermediate_values)
+        return known
+
+    def curve_of(self, trial: FrozenTrial, follower: Follower) -> Curve:
+        """Return a running trial's curve with its recipe and family."""
+        curve = follower.stream.snapshot()
+        return replace(
+            curve,
+            run_id=str(trial.number),
+            recipe=self.reader.recipe_of(trial),
+            family=self.reader.label_of(trial) or self._label,
+        )
+
+    def judge(self, curve: Curve, spent: float) -> Decision:
+        """Return the decision for a trial with what is known now, ``spent`` of the error budget gone."""
+        if check_values(curve) is not None or is_too_early(curve, self.settings):
+            return decide(curve, None, SweepState(), self.settings)
+        try:
+            forecast = self.model.forecast(curve)
+        except np.linalg.LinAlgError:
+            return Decision("continue", "no_fit", {"fraction": curve.fraction_seen})
+        threshold = None
+        if self.best_level is not None:
+            threshold = self.scale.worse_by(self.best_level, self.settings.margin)
+        state = SweepState(threshold, spent)
+        return decide(curve, forecast, state, replace(self.settings, margin=0.0))
+
+    def spent_without(self, number: int) -> float:
+        """Return the error spent by trials other than ``number``."""
+        spent = sum(self._spent.values()) + sum(p for n, p in self.pending.items() if n not in self._spent)
+        return spent - self._spent.get(number, self.pending.get(number, 0.0))
+
+    @property
+    def incumbent(self) -> float | None:
+        """Best final value, in the study's terms."""
+        return None if self.best_level is None else self.scale.to_study(float(self.scale.metric.to_raw(self.best_level)))
+
+    def _heed_audit(self) -> None:
+        if not self.is_suspended and self.audit.contradicts:
+            self.is_suspended = True
+            warnings.warn(f"no trial is stopped by forecast any more: {self.audit}", RuntimeWarning, stacklevel=2)
+
+    def _count(self, trial: FrozenTrial) -> None:
+        """Take up what settles horizons and scale."""
+        self._seen.add(trial.number)
+        self.followers.pop(trial.number, None)
+        if trial.state == TrialState.COMPLETE and trial.value is not None:
+            values = [self._sign * v for v in (*trial.intermediate_values.values(), trial.value)]
+            self._extremes = self._extremes.including(extremes_of(values))
+            self._horizons.add(self.reader.stated_horizon(trial), trial)
+
+    def _has_new_terms(self, trials: Sequence[FrozenTrial]) -> bool:
+        """Settle horizons and scale anew; return True if what was learned under the old ones is void."""
+        settled, scale = self._horizons.settled(), self._scale_for(self._extremes)
+        changed = any(self._settled.get(k, v) != v for k, v in settled.items()) or scale.kind != self.scale.kind
+        self._settled = settled
+        if changed:
+            self.scale = scale
+        if self.scale.kind == "identity" and self._base is None and abs(self.scale.factor) == 1.0:
+            spread = self._spread(trials)
+            if spread is not None:
+                self.scale, changed = self.scale.with_spread(spread), True
+        return changed
+
+    def _scale_for(self, seen: Extremes) -> Scale:
+        if self._base is not None and self._base.references:
+            return Scale.for_metric(self._sign, self._base.references[0].metric)
+        return Scale.for_study(self._sign, self._transform or kind_for(seen))
+
+    def _spread(self, trials: Sequence[FrozenTrial]) -> float | None:
+        """Return what values without a log are divided by, from the first complete curves; None while there are too few."""
+        falls: list[float] = []
+        for trial in sorted((t for t in trials if t.state == TrialState.COMPLETE), key=_order):
+            curve = finished_curve(trial, self.scale, self.horizon_of(trial)[0], self.reader)
+            if is_reference(curve):
+                falls.append(late_fall(curve))
+            if len(falls) == SPREAD_FROM:
+                typical = median(falls) / TYPICAL_FALL
+                return typical if typical > 0 and typical != 1.0 else None
+        return None
+
+    def _forget(self) -> None:
+        """Drop what was learned from finished trials, before learning it anew under other terms."""
+        self.best_level, self._model = None, None
+        self._completed.clear()
+        self._made.clear()
+        self._spent.clear()
+
+    def _learn(self, trial: FrozenTrial) -> None:
+        """Take up one finished trial; those before it have been."""
+        would_have_spent = self.pending.pop(trial.number, None)
+        if trial.state == TrialState.FAIL or (trial.state == TrialState.PRUNED and not trial.intermediate_values):
+            return
+        if trial.state == TrialState.PRUNED:
+            decision = self.judge(self._curve(trial), sum(self._spent.values()))
+            if decision.action == "stop":
+                self._spent[trial.number] = decision.error_spent
+            return
+        if self._counts_would_be_stops and would_have_spent is not None:
+            self._spent[trial.number] = would_have_spent
+        self._take_final(trial)
+        recipe = self.reader.recipe_of(trial)
+        key = self.reader.label_of(trial), None if recipe is None else recipe.schedule
+        self._completed.setdefault(key, deque(maxlen=MAX_REFERENCES)).append(trial)
+        self._model = None
+
+    def _curve(self, trial: FrozenTrial) -> Curve:
+        curve = finished_curve(trial, self.scale, self.horizon_of(trial)[0], self.reader)
+        return curve if curve.family else replace(curve, family=self._label)
+
+    def _take_final(self, trial: FrozenTrial) -> None:
+        value = float("nan") if trial.value is None else self.scale.to_core(trial.value)
+        if not self.scale.uses_objective_value:
+            measured = self._curve(trial).final_loss
+            value = value if measured is None else measured
+        level = float(self.scale.metric.to_model(value)) if isfinite(value) else float("nan")
+        self.audit.settle(trial.number, level)
+        if isfinite(level):
+            self.best_level = level if self.best_level is None else min(level, self.best_level)
+
+
+def _reference(curve: Curve) -> Reference | None:
+    usable = is_reference(curve) and (curve.fraction_seen or 0.0) <= 1.0 + 1e-6
+    return Reference.of(curve) if usable else None
+
+
+def _order(trial: FrozenTrial) -> tuple[datetime, int]:
+    return trial.datetime_complete or datetime.min, trial.number

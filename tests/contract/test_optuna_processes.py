@@ -1,0 +1,104 @@
+"""Several processes on one study, and processes that are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+from optuna_studies import HORIZON
+
+from hpo import CollapsePruner
+
+WORKER = """
+import sys, time
+import numpy as np, optuna
+from optuna_studies import HORIZON, curve, steps
+from hpo import CollapsePruner
+from hpo.adapters.optuna_live import attach, report
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+url, name, n, pause = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+storage = url if "://" in url else optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(url))
+study = attach(optuna.load_study(storage=storage, study_name=name), CollapsePruner(total_steps=HORIZON))
+def objective(trial):
+    final = trial.suggest_float("x", 3.0, 3.6)
+    for step, value in curve(final, steps(), wiggle=0.002, seed=trial.number).items():
+        report(trial, step, value)
+        time.sleep(pause)
+    return value
+study.optimize(objective, n_trials=n)
+"""
+
+
+def start(repository: Path, url: str, name: str, n_trials: int, pause: float = 0.0) -> subprocess.Popen[str]:
+    paths = [str(repository), str(repository / "tests" / "support")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-W", "error", "-c", WORKER, url, name, str(n_trials), str(pause)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def journal(path: Path) -> optuna.storages.JournalStorage:
+    return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
+
+
+@pytest.mark.slow
+def test_four_processes_share_a_journal(repository: Path, tmp_path: Path) -> None:
+    path = tmp_path / "study.journal"
+    study = optuna.create_study(storage=journal(path), study_name="s")
+    workers = [start(repository, str(path), "s", 10) for _ in range(4)]
+    errors = [worker.communicate(timeout=300)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0, 0, 0], errors
+    states = [t.state for t in study.trials]
+    assert len(states) == 40
+    assert set(states) <= {TrialState.COMPLETE, TrialState.PRUNED}
+    assert states.count(TrialState.PRUNED) >= 10
+
+
+@pytest.mark.slow
+def test_two_processes_share_a_postgresql_study(repository: Path, postgresql_url: str) -> None:
+    study = optuna.create_study(storage=postgresql_url, study_name="shared")
+    workers = [start(repository, postgresql_url, "shared", 10) for _ in range(2)]
+    errors = [worker.communicate(timeout=300)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], errors
+    assert {t.state for t in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
+    study._storage._backend.engine.dispose()
+
+
+def test_a_killed_process_costs_its_trial_and_nothing_is_counted_twice(repository: Path, tmp_path: Path) -> None:
+    path = tmp_path / "study.journal"
+    study = optuna.create_study(storage=journal(path), study_name="s")
+    worker = start(repository, str(path), "s", 1000, pause=0.01)
+    wait_for(lambda: len(study.trials) >= 8 and len(study.trials[-1].intermediate_values) >= 3, worker)
+    worker.send_signal(signal.SIGKILL)
+    worker.communicate()
+    left = [t for t in study.trials if t.state == TrialState.RUNNING]
+    assert len(left) == 1
+    again = start(repository, str(path), "s", 6)
+    assert again.communicate(timeout=60)[1] == ""
+    assert again.returncode == 0
+    trials = study.trials
+    assert trials[left[0].number].intermediate_values == left[0].intermediate_values
+    finished = [t for t in trials if t.state == TrialState.COMPLETE]
+    study.pruner = CollapsePruner(total_steps=HORIZON)
+    trial = study.ask()
+    for step, value in finished[0].intermediate_values.items():
+        trial.report(value, step)
+        trial.should_prune()
+        if step >= 20:
+            break
+    assert study.pruner.decision(trial.number).n_references == len(finished)
+
+
+def wait_for(condition: Callable[[], bool], worker: subprocess.Popen[str], timeout_s: float = 50.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert worker.poll() is None, worker.communicate()[1]
+        assert time.monotonic() < end, "the worker did not get there"
+        time.sleep(0.05)
