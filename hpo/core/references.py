@@ -129,10 +129,10 @@ class Family:
         That is at least :data:`OWN_SHAPE` of them, with whatever control the run has outside their range varying among them.
         """
         known = coordinates_of(recipe).controls
-        columns = {c: [r.controls[c] for r in self._coordinates if c in r.controls] for c in known}
+        ranges = {c: self._ranges[c] for c in known if c in self._ranges}
         return len(self.references) >= OWN_SHAPE and all(
-            not column or np.ptp(column) > SAME_CONTROL or min(column) - SAME_CONTROL <= known[c] <= max(column) + SAME_CONTROL
-            for c, column in columns.items()
+            high - low > SAME_CONTROL or low - SAME_CONTROL <= known[c] <= high + SAME_CONTROL
+            for c, (low, high) in ranges.items()
         )
 
     def has_label(self, family: str, metric: Metric) -> bool:
@@ -168,6 +168,13 @@ class Family:
             means = np.stack([self.mean_curve(r.recipe, NODES) for r in self.references])
             self._shapes[controls] = fit_shape(residuals, self._coordinates, controls, self.settings, means)
         return self._shapes[controls]
+
+    @cached_property
+    def _ranges(self) -> dict[str, tuple[float, float]]:
+        """Lowest and highest value of each control over the references that know it."""
+        names = {c for run in self._coordinates for c in run.controls}
+        columns = {c: [run.controls[c] for run in self._coordinates if c in run.controls] for c in names}
+        return {c: (min(column), max(column)) for c, column in columns.items()}
 
     @cached_property
     def _coordinates(self) -> tuple[Coordinates, ...]:

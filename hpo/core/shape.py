@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -175,8 +176,9 @@ class Shape:
         own : ndarray, shape (n_runs,)
             What F leaves of each run's variance, plus 1 for its own misfit.
         """
-        cross = self._kernel(runs, self.runs)
-        across = self._kernel(runs, runs) - cross @ self.inverse @ cross.T
+        new = _stacked(runs, self.controls, self.centre)
+        cross = _kernel(*new, *self._known, self.controls, self.settings)
+        across = _kernel(*new, *new, self.controls, self.settings) - cross @ self.inverse @ cross.T
         values, vectors = np.linalg.eigh(0.5 * (across + across.T))
         leading = slice(max(values.size - MAX_SHARED, 0), None)
         loadings = vectors[:, leading] * np.sqrt(np.maximum(values[leading], 0.0))
@@ -190,9 +192,20 @@ class Shape:
         closed form (e₋g = [A⁻¹]gg⁻¹ (A⁻¹R)g). The scale is the root mean square of their errors over their predicted sd, the
         larger of the two, drawn towards 1 as if by :data:`CALIBRATION_WEIGHT` further errors.
         """
-        seen = self.nodes <= fraction
-        if np.sum(seen) < 1 or np.isinf(self.settings.covariance_weight):
+        n_seen = int(np.sum(self.nodes <= fraction))
+        if n_seen not in self._calibrations:
+            self._calibrations[n_seen] = self._calibrate(n_seen)
+        return self._calibrations[n_seen]
+
+    @cached_property
+    def _calibrations(self) -> dict[int, float]:
+        return {}
+
+    def _calibrate(self, n_seen: int) -> float:
+        """Return the calibration of forecasts that have seen the first nodes."""
+        if n_seen == 0 or np.isinf(self.settings.covariance_weight):
             return 1.0
+        seen = np.arange(self.nodes.size) < n_seen
         weights, variance = _aligned(self.covariance[np.ix_(seen, seen)])
         alone = [[i] for i in range(len(self.runs))]
         sizes = [tuple(round(run.controls.get(c, 0.0), 3) for c in ("log_tpp", "log_n")) for run in self.runs]
@@ -223,8 +236,9 @@ class Shape:
         weights[rows, left + 1] = share
         return np.asarray(weights[:, :-1], dtype=np.float64)
 
-    def _kernel(self, a: Sequence[Coordinates], b: Sequence[Coordinates]) -> FloatArray:
-        return run_kernel(a, b, self.controls, self.centre, self.settings)
+    @cached_property
+    def _known(self) -> tuple[FloatArray, FloatArray]:
+        return _stacked(self.runs, self.controls, self.centre)
 
 
 def _aligned(covariance: FloatArray) -> tuple[FloatArray, float]:
@@ -240,26 +254,34 @@ def run_kernel(
     a: Sequence[Coordinates], b: Sequence[Coordinates], controls: tuple[str, ...], centre: FloatArray, settings: ShapeSettings
 ) -> FloatArray:
     """Return k(x, x'), shape (len(a), len(b)); see the module's equation."""
-    u, v = (np.array([[run.controls[c] for c in controls] for run in side]).reshape(len(side), -1) - centre for side in (a, b))
+    (u, eta_u), (v, eta_v) = (_stacked(side, controls, centre) for side in (a, b))
+    return _kernel(u, eta_u, v, eta_v, controls, settings)
+
+
+def _stacked(runs: Sequence[Coordinates], controls: tuple[str, ...], centre: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return centred controls, shape (n, n_controls), and schedules' values, shape (n, 20): far from all others if unknown."""
+    unknown = np.full_like(SCHEDULE_GRID, 10.0)
+    values = np.array([[run.controls[c] for c in controls] for run in runs], dtype=np.float64).reshape(len(runs), -1)
+    return values - centre, np.stack([unknown if run.schedule is None else run.schedule for run in runs])
+
+
+def _kernel(
+    u: FloatArray,
+    eta_u: FloatArray,
+    v: FloatArray,
+    eta_v: FloatArray,
+    controls: tuple[str, ...],
+    settings: ShapeSettings,
+) -> FloatArray:
     sds = dict(settings.effect_sd)
     effects = (u * np.array([sds[c] for c in controls]) ** 2) @ v.T
     if "log_tau" in controls:
         k = controls.index("log_tau")
         effects = effects + sds.get("log_tau_squared", 0.0) ** 2 * np.outer(u[:, k], v[:, k]) ** 2
     own = settings.schedule_sd**2 + settings.schedule_effects**2 * effects
-    kernel = settings.template_sd**2 + effects + own * _likeness(a, b, settings.schedule_length)
-    return np.asarray(kernel, dtype=np.float64)
-
-
-def _likeness(a: Sequence[Coordinates], b: Sequence[Coordinates], length: float) -> FloatArray:
-    """Return how alike the schedules are, in [0, 1]; unknown ones are alike to each other only."""
-    eta = [np.stack([_values_or_far(run) for run in side]) for side in (a, b)]
-    apart = np.mean((eta[0][:, None, :] - eta[1][None, :, :]) ** 2, axis=2)
-    return np.asarray(np.exp(-0.5 * apart / length**2), dtype=np.float64)
-
-
-def _values_or_far(run: Coordinates) -> FloatArray:
-    return np.full_like(SCHEDULE_GRID, 10.0) if run.schedule is None else run.schedule
+    apart = np.mean((eta_u[:, None, :] - eta_v[None, :, :]) ** 2, axis=2)
+    likeness = np.exp(-0.5 * apart / settings.schedule_length**2)
+    return np.asarray(settings.template_sd**2 + effects + own * likeness, dtype=np.float64)
 
 
 def fit_shape(
