@@ -130,8 +130,12 @@ def _window_noise(run: RecordedRun, template: Template) -> float | None:
     return float(np.sqrt(noise_per_point(d, counts) / np.median(counts) + NOISE_FLOOR**2))
 
 
-def bootstrapped(one: Healthy, rng: np.random.Generator, block: int = 8) -> FloatArray:
-    """Return the run's values with its fast noise drawn anew, in blocks, about its slow residual from the template."""
+def bootstrapped(one: Healthy, rng: np.random.Generator) -> FloatArray:
+    """Return the run's values with its fast noise drawn anew, in blocks, about its slow residual from the template.
+
+    Blocks are eight points of a training loss; of a validation loss, whose points are windows already, one.
+    """
+    block = 8 if one.source.endswith("train") else 1
     t, y = one.fractions, np.log(one.run.values)
     use = (t >= _start_of(one)) & (t <= 1.0)
     expected = one.template.at(t[use])[0]
@@ -239,14 +243,20 @@ def _run_case(case: Case) -> tuple[Case, Outcome, float | None]:
     if case.form is None:
         return case, watch(one, values), None
     faulty = values * np.exp(fault(case.form, one.fractions, case.onset, case.sigmas * one.sigma))
-    return case, watch(one, faulty), _turns(one, faulty, case.onset)
+    return case, watch(one, faulty), _turns(one, values, faulty, case.onset)
 
 
-def _turns(one: Healthy, values: FloatArray, onset: float) -> float | None:
-    """Return t̂ where the smoothed loss (5 % of training) has risen by 1 σ over its lowest since the onset; None if never."""
+def _turns(one: Healthy, healthy: FloatArray, values: FloatArray, onset: float) -> float | None:
+    """Return t̂ where the smoothed loss has clearly turned, None if never.
+
+    Clearly: it has risen over its lowest since the onset by 1 σ more than it ever does in the healthy run.
+    """
     after = one.fractions >= onset
-    t, smooth = one.fractions[after], _smoothed(np.log(values), TURN_WIDTH)[after]
-    return _first(t, smooth - np.minimum.accumulate(smooth) > one.sigma)
+    rises = []
+    for raw in (healthy, values):
+        smooth = _smoothed(np.log(raw), TURN_WIDTH)[after]
+        rises.append(smooth - np.minimum.accumulate(smooth))
+    return _first(one.fractions[after], rises[1] > np.max(rises[0]) + one.sigma)
 
 
 def cases(pool: Sequence[Healthy], role: str, bootstraps: int, repeats: int) -> list[Case]:
@@ -271,14 +281,15 @@ def summary(pool: Sequence[Healthy], done: Sequence[tuple[Case, Outcome, float |
         own = [(c, o) for c, o in healthy if (c.seed is not None) == chosen]
         out["false_alarms"][part] = {d: _rate(sum(o.alarms[d] is not None for _, o in own), len(own)) for d in detectors}
     for source in sorted({pool[c.index].source for c, _ in healthy}):
-        own = [o for c, o in healthy if pool[c.index].source == source]
-        out["n_sources"][source] = {"runs": len(own), "monitor_alarms": sum(o.alarms["monitor"] is not None for o in own)}
+        theirs = [o for c, o in healthy if pool[c.index].source == source]
+        alarms = sum(o.alarms["monitor"] is not None for o in theirs)
+        out["n_sources"][source] = {"runs": len(theirs), "monitor_alarms": alarms}
     for noise, is_train in (("train", True), ("val", False)):
         rows = [row for row in done if pool[row[0].index].source.endswith("train") == is_train]
         for form in FORMS:
             for sigmas in DRIFT_SIZES if form == "drift" else SIZES:
-                own3 = [row for row in rows if row[0].form == form and row[0].sigmas == sigmas]
-                out["faults"][f"{noise} {form} {sigmas:g}σ"] = {d: _found(own3, d) for d in detectors}
+                faulty = [row for row in rows if row[0].form == form and row[0].sigmas == sigmas]
+                out["faults"][f"{noise} {form} {sigmas:g}σ"] = {d: _found(faulty, d) for d in detectors}
     return out
 
 
@@ -347,20 +358,23 @@ def _lines(result: dict[str, Any]) -> list[str]:
             lines.append(
                 f"  {part:<13}{detector:<16}{r['alarms']:>4} of {r['n']:<4}{r['rate']:>7.1%}  ({low:.1%} to {high:.1%})"
             )
-    lines.append(
-        f"  {'fault':<20}{'detector':<16}{'n':>4}{'early':>6}{'found':>7}{'≤3 %':>7}{'delay':>8}{'in time':>9}{'onset ±3 %':>12}"
-    )
+    titles = ("n", "early", "found", "≤3 %", "delay", "in time", "onset±3%")
+    lines.append(f"  {'fault':<20}{'detector':<16}" + "".join(f"{title:>9}" for title in titles))
     for name, scores in result["faults"].items():
-        for detector, s in scores.items():
-            delay, exact = s["median_delay"], s.get("onset_within_3pct")
-            numbers = f"{s['n']:>4}{s['early']:>6}{_share(s['found'])}{_share(s['within_3pct'])}"
-            late = "       -" if delay is None else f"{delay:>8.3f}"
-            lines.append(f"  {name:<20}{detector:<16}{numbers}{late}  {_share(s['before_loss_turns'])}     {_share(exact)}")
+        lines += [f"  {name:<20}{detector:<16}{_scores(one)}" for detector, one in scores.items()]
     return lines
 
 
+def _scores(one: dict[str, Any]) -> str:
+    delay = one["median_delay"]
+    late = "-" if delay is None else f"{delay:.3f}"
+    shares = [_share(one[key]) for key in ("found", "within_3pct")]
+    rest = [late, _share(one["before_loss_turns"]), _share(one.get("onset_within_3pct"))]
+    return "".join(f"{text:>9}" for text in (str(one["n"]), str(one["early"]), *shares, *rest))
+
+
 def _share(value: float | None) -> str:
-    return "      -" if value is None else f"{value:>7.0%}"
+    return "-" if value is None else f"{value:.0%}"
 
 
 if __name__ == "__main__":

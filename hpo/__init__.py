@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from hpo.adapters.curve_files import RecordedRun, read_runs
     from hpo.adapters.optuna_live import attach, finish, report
     from hpo.adapters.optuna_pruner import CollapsePruner
+    from hpo.core.check import check_curves
     from hpo.core.curve import Curve
     from hpo.core.decision import Decision, Selection, StoppingSettings, SweepState, decide, select
     from hpo.core.forecast import Forecast, SweepForecast
     from hpo.core.metric import Metric
     from hpo.core.model import CollapseModel, ModelSettings
+    from hpo.core.monitor import Monitor
     from hpo.core.recipe import Recipe
     from hpo.core.schedules import Schedule, schedule
     from hpo.core.session import Session, StopTraining
@@ -38,6 +40,7 @@ _HOMES = {
     "Decision": "hpo.core.decision",
     "Forecast": "hpo.core.forecast",
     "Metric": "hpo.core.metric",
+    "Monitor": "hpo.core.monitor",
     "ModelSettings": "hpo.core.model",
     "Recipe": "hpo.core.recipe",
     "RecordedRun": "hpo.adapters.curve_files",
@@ -49,6 +52,7 @@ _HOMES = {
     "SweepForecast": "hpo.core.forecast",
     "SweepState": "hpo.core.decision",
     "attach": "hpo.adapters.optuna_live",
+    "check_curves": "hpo.core.check",
     "decide": "hpo.core.decision",
     "finish": "hpo.adapters.optuna_live",
     "read_runs": "hpo.adapters.curve_files",
@@ -65,6 +69,7 @@ __all__ = [
     "Forecast",
     "Metric",
     "ModelSettings",
+    "Monitor",
     "Recipe",
     "RecordedRun",
     "Schedule",
@@ -76,6 +81,7 @@ __all__ = [
     "SweepState",
     "__version__",
     "attach",
+    "check_curves",
     "decide",
     "finish",
     "read_runs",

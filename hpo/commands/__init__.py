@@ -1,4 +1,4 @@
-"""Commands of ``hpo`` that are not about one sweep: planning a family, and what compute buys."""
+"""Commands of ``hpo`` that are not about one sweep: do curves collapse, watching a run, planning a family, what compute buys."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import typer
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add ``plan``, ``fit-tau`` and ``efficiency`` to a Typer application."""
+    """Add ``check``, ``monitor``, ``plan``, ``fit-tau`` and ``efficiency`` to a Typer application."""
+    from hpo.commands.check import EPILOG as CHECK_EXAMPLE
+    from hpo.commands.check import check
     from hpo.commands.efficiency import app as efficiency
     from hpo.commands.fit_tau import EXAMPLE as FIT_TAU_EXAMPLE
     from hpo.commands.fit_tau import fit_tau
+    from hpo.commands.monitor import EPILOG as MONITOR_EXAMPLE
+    from hpo.commands.monitor import monitor
     from hpo.commands.plan import EXAMPLE as PLAN_EXAMPLE
     from hpo.commands.plan import plan
 
+    app.command("check", epilog=CHECK_EXAMPLE)(check)
+    app.command("monitor", epilog=MONITOR_EXAMPLE)(monitor)
     app.command("plan", epilog=PLAN_EXAMPLE)(plan)
     app.command("fit-tau", epilog=FIT_TAU_EXAMPLE)(fit_tau)
     app.add_typer(efficiency, name="efficiency")

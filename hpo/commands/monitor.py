@@ -25,6 +25,9 @@ Reference = Annotated[str | None, typer.Option(metavar="CURVE", help="One finish
 ReferenceRun = Annotated[str | None, typer.Option(metavar="ID", help="Which run of the reference file.")]
 RunId = Annotated[str | None, typer.Option("--run", metavar="ID", help="Only the run of this id.")]
 Metric = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the curve.")]
+Validation = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Validation loss in the same log and model, to tell overfitting.")
+]
 Total = Annotated[float | None, typer.Option(metavar="STEPS", help="Length of the whole run, where the log does not say.")]
 Follow = Annotated[bool, typer.Option("--follow", help="Go on reading while the file grows, until the run ends or alarms.")]
 Poll = Annotated[float, typer.Option(metavar="SECONDS", help="How often --follow looks at the file.")]
@@ -44,6 +47,7 @@ def monitor(
     reference_run: ReferenceRun = None,
     run: RunId = None,
     metric: Metric = None,
+    validation: Validation = None,
     total: Total = None,
     follow: Follow = False,
     poll: Poll = 1.0,
@@ -56,6 +60,8 @@ def monitor(
 
     Exit code 0: it follows the curve, 1: it does not (with --follow: as soon as it does not), 2: the input is wrong.
     """
+    from hpo.core.monitor import with_validation
+
     try:
         if (model is None) == (reference is None):
             raise ValueError(f"expected --model or --reference; found {'neither' if model is None else 'both'}")
@@ -67,6 +73,11 @@ def monitor(
         first = _without_half_line(Path(curve), first) if follow else first
         watch = _monitor(first, model, reference, reference_run, total, force=force)
         status = _watch(watch, first, _growing(curve, run, metric, poll) if follow else iter(()), on_alarm)
+        if validation is not None:
+            other = _read(curve, run, validation)
+            beside = _monitor(other, model, reference, reference_run, total, force=force)
+            _feed(beside, other, 0)
+            status = with_validation(status, beside.judge())
         if figure is not None:
             _write_figure(figure, status, first.run_id)
     except ValueError as error:

@@ -29,7 +29,7 @@ from scipy.linalg import solve_triangular
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-ALARM_AT = {"step": 4.7, "drift": 4.7, "transient": 5.0, "spike": 6.0}
+ALARM_AT = {"step": 4.9, "drift": 4.9, "transient": 5.2, "spike": 6.0}
 """|z| above which a form is an alarm; isolated outliers are the commonest harmless event, hence the higher line."""
 BINS_AFTER = {"spike": 1, "step": 2, "drift": 3, "transient": 4}
 """Bins that must follow an onset, itself included, so that a single outlier is a spike and nothing else."""
@@ -102,14 +102,13 @@ def noise_per_point(d: FloatArray, counts: FloatArray) -> float:
     return float(np.mean(np.minimum(relative, clip) ** 2))
 
 
-def tail_corrected(z: FloatArray, n: int) -> FloatArray:
-    """Return |z| as a normal deviate of equal tail, the noise having been estimated from ``n`` bins (Student-t, approximately).
+def tail_corrected(z: FloatArray, dof: float) -> FloatArray:
+    """Return |z| as a normal deviate of equal tail, the noise being known to ``dof`` degrees of freedom (approximately).
 
     References
     ----------
     Wallace, doi 10.1214/aoms/1177706361.
     """
-    dof = max(DOF_PER_BIN * n, 2.0)
     return np.asarray(np.sqrt(dof * np.log1p(z**2 / dof)), dtype=np.float64)
 
 
@@ -118,9 +117,9 @@ def form_values(form: str, fractions: FloatArray, onsets: IntArray) -> FloatArra
     bins = np.arange(fractions.size)[:, None]
     after = bins >= onsets[None, :]
     if form == "step":
-        return after.astype(np.float64)
+        return np.asarray(after, dtype=np.float64)
     if form == "spike":
-        return (bins == onsets[None, :]).astype(np.float64)
+        return np.asarray(bins == onsets[None, :], dtype=np.float64)
     if form == "transient":
         since = np.maximum(fractions[:, None] - fractions[onsets][None, :], 0.0)
         return np.asarray(np.where(after, np.exp(-since / RECOVERY), 0.0), dtype=np.float64)
@@ -165,28 +164,35 @@ class Whitened:
         return np.asarray(white - np.outer(self.ones, self.ones @ white) / float(self.ones @ self.ones), dtype=np.float64)
 
 
-def likeliest_change(d: FloatArray, covariance: FloatArray, fractions: FloatArray) -> Change | None:
-    """Return the change whose |z| is highest against its alarm line; None with too few bins.
+def likeliest_change(d: FloatArray, covariance: FloatArray, fractions: FloatArray, dof: float | None = None) -> Change | None:
+    """Return the change that is an alarm with the highest |z|, or else comes nearest to its line; None with too few bins.
+
+    Parameters
+    ----------
+    dof : float, optional
+        Degrees of freedom of the noise in ``covariance``; by default those of :func:`noise_per_point`.
 
     Complexity: one Cholesky factor and a triangular solve for four forms a bin, O(n³) with n ≤ 115 bins.
     """
     if d.size <= MIN_BEFORE:
         return None
+    dof = DOF_PER_BIN * d.size if dof is None else dof
     white = Whitened.of(d, covariance)
-    best: tuple[float, str, int] | None = None
+    found: list[tuple[float, float, str, int]] = []
     for form, needed in BINS_AFTER.items():
         onsets = np.arange(MIN_BEFORE, d.size - needed + 1)
         if onsets.size == 0:
             continue
         signatures = white.signatures(form_values(form, fractions, onsets))
-        z = tail_corrected(signatures.T @ white.d / np.sqrt(np.sum(signatures**2, axis=0)), d.size)
+        z = tail_corrected(signatures.T @ white.d / np.sqrt(np.sum(signatures**2, axis=0)), dof)
         k = int(np.argmax(z))
-        if best is None or z[k] / ALARM_AT[form] > best[0]:
-            best = (float(z[k]) / ALARM_AT[form], form, int(onsets[k]))
-    return None if best is None else change_of(white, fractions, best[1], best[2])
+        found.append((float(z[k]) / ALARM_AT[form], float(z[k]), form, int(onsets[k])))
+    alarms = [one for one in found if one[0] > 1.0]
+    _, _, form, onset = max(alarms, key=lambda one: one[1]) if alarms else max(found)
+    return change_of(white, fractions, form, onset, dof)
 
 
-def change_of(white: Whitened, fractions: FloatArray, form: str, onset: int) -> Change:
+def change_of(white: Whitened, fractions: FloatArray, form: str, onset: int, dof: float) -> Change:
     """Return one form from one onset on: its size and the level beside it, by generalised least squares."""
     x = form_values(form, fractions, np.array([onset]))
     signature = white.signatures(x)[:, 0]
@@ -195,5 +201,5 @@ def change_of(white: Whitened, fractions: FloatArray, form: str, onset: int) -> 
     total = float(white.ones @ white.ones)
     along = float(white.ones @ solve_triangular(white.factor, x[:, 0], lower=True)) / total  # of the level, per unit of size
     level_sd = float(np.sqrt(1.0 / total + (along * size_sd) ** 2))
-    z = float(np.copysign(tail_corrected(np.array(size / size_sd), x.size), size))
+    z = float(np.copysign(tail_corrected(np.array(size / size_sd), dof), size))
     return Change(form, onset, z, size, size_sd, white.level - along * size, level_sd)

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.core.change import NOISE_FLOOR, Change, Whitened, likeliest_change, noise_per_point
+from hpo.core.change import DOF_PER_BIN, NOISE_FLOOR, Change, Whitened, likeliest_change, noise_per_point
 from hpo.core.curve import Curve, CurveStream
 from hpo.core.lr_watch import LrWatch
 from hpo.core.metric import Metric
@@ -201,7 +201,7 @@ class Monitor:
             return Status(
                 "abstained", f"too little seen yet: {seen.fractions.size} of {MIN_BINS} bins", fraction=curve.fraction_seen
             )
-        change = likeliest_change(seen.d, seen.covariance, seen.fractions)
+        change = likeliest_change(seen.d, seen.covariance, seen.fractions, seen.dof)
         if self._lr.off_since is not None:
             return self._wrong_lr(curve, seen, change)
         if change is None or not change.is_alarm:
@@ -237,15 +237,30 @@ class Monitor:
         return "repeated_data" if is_training and change.form == "drift" and not restarted else "wrong_lr"
 
 
+def with_validation(training: Status, validation: Status) -> Status:
+    """Return the training loss's status, called overfitting where it sinks below its curve and the validation loss does not.
+
+    ``validation`` is the status of the same run's validation loss against its own curve.
+    """
+    if training.status != "alarm" or training.onset is None or (training.size_pct or 0.0) >= 0 or not validation.residual:
+        return training
+    after = [(value, sd) for t, value, sd in validation.residual if t >= training.onset]
+    weights = np.array([1.0 / sd**2 for _, sd in after])
+    if not after or float(weights @ [value for value, _ in after]) / float(np.sqrt(weights.sum())) < -2.0:
+        return training
+    return replace(training, kind="overfitting", reason=KINDS["overfitting"])
+
+
 @dataclass(frozen=True)
 class _Seen:
-    """What the test sees: residuals, their covariance while healthy, and the noise of a full bin."""
+    """What the test sees: residuals, their covariance while healthy, the noise of a full bin and how well it is known."""
 
     fractions: FloatArray
     mean: FloatArray
     d: FloatArray
     covariance: FloatArray
     window_sd: float
+    dof: float
 
     @classmethod
     def of(cls, curve: Curve, template: Template, start: float) -> _Seen:
@@ -255,17 +270,41 @@ class _Seen:
         mean, slow = template.at(fractions) if fractions.size else (np.zeros(0), np.zeros((0, 0)))
         d = y[use] - mean
         if fractions.size < MIN_BINS:
-            return cls(fractions, mean, d, slow, math.nan)
-        noise = noise_per_point(d, counts) / counts
+            return cls(fractions, mean, d, slow, math.nan, math.nan)
+        per_point, dof = _noise(curve, use, d)
+        noise = per_point / counts
         noise[-1] = max(noise[-1], _partial_noise(curve, use))
         noise += NOISE_FLOOR**2
-        return cls(fractions, mean, d, slow + np.diag(noise), float(np.sqrt(np.median(noise))))
+        return cls(fractions, mean, d, slow + np.diag(noise), float(np.sqrt(np.median(noise))), dof)
 
     def onset_of(self, change: Change) -> float:
         """Return t̂ between the last healthy bin and the first changed one."""
         if change.form == "spike":
             return float(self.fractions[change.onset])
         return float(0.5 * (self.fractions[change.onset - 1] + self.fractions[change.onset]))
+
+
+def _noise(curve: Curve, use: NDArray[np.bool_], d: FloatArray) -> tuple[float, float]:
+    """Return the variance of a point of the residual and its degrees of freedom.
+
+    Where the scatter within bins agrees with that between them, points are independent and both are used: the scatter within
+    is known almost exactly. Else (noise shared with the reference, or correlated in time) only that between bins counts.
+    """
+    counts = curve.counts[use]
+    between, dof = noise_per_point(d, counts), DOF_PER_BIN * d.size
+    several = counts >= 3
+    if several.sum() < MIN_BINS:
+        return between, dof
+    scatter = curve.variances[use] * curve.metric.slope(curve.means[use]) ** 2 * counts / np.maximum(counts - 1.0, 1.0)
+    within = float(np.median(scatter[several]) * _median_to_mean(float(np.median(counts[several]))))
+    if not 0.5 < between / max(within, 1e-300) < 2.0:
+        return between, dof
+    return max(within, 0.5 * (between + within)), 4.0 * dof
+
+
+def _median_to_mean(count: float) -> float:
+    """Return mean over median of a variance estimated from ``count`` points (Wilson-Hilferty)."""
+    return float((1.0 - 2.0 / (9.0 * (count - 1.0))) ** -3)
 
 
 def _partial_noise(curve: Curve, use: NDArray[np.bool_]) -> float:

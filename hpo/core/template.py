@@ -32,7 +32,8 @@ SMOOTH_LENGTH = 0.5
 GAIN_SD = 0.1
 GAIN_LENGTH = 0.3
 SCALE_AT: FloatArray = np.array([0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9])
-SCALE_WEIGHT = 1.0
+SCALE_WEIGHT = 0.5
+SCALES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
 SCALE_NOISE = 5e-4
 
 
@@ -106,27 +107,35 @@ def template_of_model(model: CollapseModel, metric: Metric, recipe: Recipe | Non
     shape = home.shape_for([where])
     expected, loadings, own = shape.predict([where])
     mean = expected[0] + home.mean_curve(recipe, shape.nodes)
-    scale = float(own[0]) + float(loadings[0] @ loadings[0])
-    stated = np.sqrt(np.diag(shape.covariance) * scale)  # of noisy references: their noise too, hence the cap
+    scale = float(own[0]) + float(loadings[0] @ loadings[0])  # 1, and what is unknown at the run's own controls
+    stated = np.sqrt(np.diag(shape.covariance))  # of noisy references: their noise too, hence the cap
     covariance = wandering(shape.nodes, mean, np.minimum(stated, REFERENCE_SD * np.sqrt(-np.log(shape.nodes))))
-    covariance *= _learned_scale(shape, covariance)
+    covariance *= _learned_scale(shape, covariance) * scale
     return Template(shape.nodes, mean, covariance, home.name, len(home.references))
 
 
 def _learned_scale(shape: Shape, covariance: FloatArray) -> float:
-    """Return the variance of the references' own wandering in units of ``covariance``, pooled with a prior of 1, at most 1.
+    """Return the variance of the references' own wandering in units of ``covariance``, at most 1: the likeliest on a grid.
 
     Each reference is held against what the others say of it (leave-one-out errors of the shape's regression), at a few
-    nodes: neighbouring nodes say the same thing.
+    nodes: neighbouring nodes say the same thing. The errors hold the noise of single bins, measured from neighbours, and
+    that of the end value. A prior of :data:`SCALE_WEIGHT` references says 1.
     """
-    columns = np.unique(np.searchsorted(shape.nodes, SCALE_AT).clip(0, shape.nodes.size - 1))
-    left_out = (shape.solved / np.diag(shape.inverse)[:, None])[:, columns]
-    prior = covariance[np.ix_(columns, columns)] + np.diag(np.full(columns.size, SCALE_NOISE**2))
-    squares = float(np.sum(left_out * np.linalg.solve(prior, left_out.T).T)) / columns.size
-    n = len(left_out)
-    if n < 3:
+    left_out = shape.solved / np.diag(shape.inverse)[:, None]
+    if len(left_out) < 3 or shape.nodes.size < 2 * SCALE_AT.size:
         return 1.0
-    return min((SCALE_WEIGHT + squares) / (SCALE_WEIGHT + n), 1.0)
+    columns = np.unique(np.searchsorted(shape.nodes, SCALE_AT).clip(0, shape.nodes.size - 1))
+    late = left_out[:, shape.nodes >= SCALE_AT[0]]
+    noise = float(np.mean(np.median(np.abs(np.diff(late, 2, axis=1)), axis=1) / 0.6745) ** 2) / 6.0 + SCALE_NOISE**2
+    rows, own = left_out[:, columns], covariance[np.ix_(columns, columns)]
+    fits = [_log_likelihood(rows, scale * own + noise * (1.0 + np.eye(columns.size))) for scale in SCALES]
+    prior = [-0.5 * SCALE_WEIGHT * columns.size * (np.log(scale) + 1.0 / scale) for scale in SCALES]
+    return float(SCALES[int(np.argmax(np.add(fits, prior)))])
+
+
+def _log_likelihood(rows: FloatArray, covariance: FloatArray) -> float:
+    _, logdet = np.linalg.slogdet(covariance)
+    return float(-0.5 * (len(rows) * logdet + np.sum(rows * np.linalg.solve(covariance, rows.T).T)))
 
 
 def wandering(nodes: FloatArray, mean: FloatArray, sd: FloatArray) -> FloatArray:

@@ -1,0 +1,97 @@
+"""``hpo check`` on published runs and recipes, in this process."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from hpo.commands.check import check
+
+app = typer.Typer()
+app.command()(check)
+
+LLAMA2 = """
+7B: {n_params: 7e9, n_tokens: 2e12, batch_tokens: 4e6, lr: 3e-4, weight_decay: 0.1, schedule: cosine_to_0.1x}
+13B: {n_params: 13e9, n_tokens: 2e12, batch_tokens: 4e6, lr: 3e-4, weight_decay: 0.1, schedule: cosine_to_0.1x}
+34B: {n_params: 34e9, n_tokens: 2e12, batch_tokens: 4e6, lr: 1.5e-4, weight_decay: 0.1, schedule: cosine_to_0.1x}
+70B: {n_params: 70e9, n_tokens: 2e12, batch_tokens: 4e6, lr: 1.5e-4, weight_decay: 0.1, schedule: cosine_to_0.1x}
+"""
+KEYS = {"collapse", "delta", "noise_floor", "max_delta_pct", "controls", "mismatched", "outliers", "reason"}
+
+
+@pytest.fixture
+def hpo_check():
+    def run(*arguments):
+        done = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+        return done.exit_code, json.loads(done.stdout) if done.exit_code < 2 else None, done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("ladder", ["1xC", "2xC"])
+def test_olmo_ladder_collapses_at_matched_controls(hpo_check, curves_folder, ladder):
+    code, said, _ = hpo_check(curves_folder / "olmo_ladder.parquet", "--run", f"*-{ladder}")
+    assert code == 0
+    assert set(said) == KEYS
+    assert said["collapse"] is True
+    assert said["mismatched"] == []
+    assert said["max_delta_pct"] < 0.5
+
+
+@pytest.mark.parametrize("size", ["190M", "370M", "760M", "1B", "3B"])
+def test_olmo_runs_do_not_collapse_across_tokens_per_parameter(hpo_check, curves_folder, size):
+    code, said, _ = hpo_check(curves_folder / "olmo_ladder.parquet", "--run", f"{size}-*")
+    assert code == 1
+    assert said["collapse"] is False
+    assert "tpp" in said["mismatched"]
+    assert 2.3 <= said["max_delta_pct"] <= 2.95
+
+
+@pytest.mark.parametrize("name", ["cosine_24000", "cosine_72000", "wsd_20000_24000", "wsdld_20000_24000"])
+def test_multipowerlaw_sizes_do_not_collapse_at_one_length(hpo_check, curves_folder, name):
+    code, said, _ = hpo_check(curves_folder / "multipowerlaw.parquet", "--run", f"*/{name}")
+    assert code == 1
+    assert said["mismatched"] == ["tpp"]
+    assert 0.85 <= said["max_delta_pct"] <= 1.15
+
+
+def test_llama2_is_called_as_not_matching_from_its_recipes(hpo_check, tmp_path):
+    (tmp_path / "llama2.yaml").write_text(LLAMA2)
+    code, said, _ = hpo_check("--recipes", tmp_path / "llama2.yaml")
+    assert code == 1
+    assert said["collapse"] is None
+    assert said["mismatched"] == ["tpp", "tau"]
+
+
+@pytest.mark.parametrize(("tpp", "tau"), [(20, 0.175), (80, 0.087), (234, 0.051)])
+def test_celerity_is_called_as_matching_from_its_recipes(hpo_check, tmp_path, tpp, tau):
+    sizes = {"300M": 2.71e8, "500M": 5.03e8, "900M": 9.06e8, "1.8B": 1.81e9, "3.9B": 3.88e9}
+    warmups = {name: min(0.1, 375e6 / (tpp * n)) for name, n in sizes.items()}
+    recipes = {
+        name: {"n_params": n, "n_tokens": tpp * n, "tau": tau, "schedule": "linear", "warmup_fraction": warmups[name]}
+        for name, n in sizes.items()
+    }
+    (tmp_path / "celerity.json").write_text(json.dumps(recipes))
+    code, said, _ = hpo_check("--recipes", tmp_path / "celerity.json")
+    assert code == 0
+    assert said["mismatched"] == []
+
+
+def test_bad_input_is_one_line_and_exit_2(hpo_check, tmp_path):
+    (tmp_path / "one.csv").write_text("step,loss,total_steps\n1,3,2\n2,2,2\n")
+    for arguments in ([], ["no-such-file.csv"], [tmp_path / "one.csv"], ["--recipes", tmp_path / "none.yaml"]):
+        code, _, err = hpo_check(*arguments)
+        assert code == 2
+        assert err.startswith("hpo: ")
+        assert err.count("\n") == 1
+
+
+def test_the_figure_is_an_svg(tmp_path, curves_folder):
+    target = tmp_path / "figure.svg"
+    done = CliRunner().invoke(app, [str(curves_folder / "olmo_ladder.parquet"), "--run", "*-1xC", "--figure", str(target)])
+    assert done.exit_code == 0
+    assert done.stdout.startswith("collapse: ")
+    assert target.read_text().startswith("<svg")

@@ -1,0 +1,40 @@
+"""The evaluation's own parts: faults, rivals, rates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.monitor import Case, Outcome, _found, _rate, _zscore_hits, fault
+
+T = np.linspace(0.001, 1, 1000)
+
+
+@pytest.mark.parametrize("form", ["step", "drift", "spike", "transient"])
+def test_a_fault_is_nothing_before_its_onset_and_its_size_at_most(form):
+    values = fault(form, T, 0.5, 0.1)
+    assert np.all(values[T < 0.5] == 0)
+    assert values.max() == pytest.approx(0.1, rel=0.06)
+
+
+def test_zscore_calls_an_outlier_and_not_a_flat_line():
+    v = np.random.default_rng(0).standard_normal(200)
+    v[150] = 12.0
+    assert _zscore_hits(v, 30, 5.0)[150]
+    assert not _zscore_hits(v, 30, 9.5)[:150].any()
+
+
+def test_rates_have_exact_intervals():
+    none, some = _rate(0, 300), _rate(3, 300)
+    assert none["interval90"][0] == 0
+    assert none["interval90"][1] == pytest.approx(0.01, abs=0.0005)
+    assert some["interval90"][0] < 0.01 < some["interval90"][1]
+
+
+def test_alarms_before_the_onset_are_counted_apart():
+    case = Case(0, "step", onset=0.5, sigmas=4.0)
+    rows = [(case, Outcome({"monitor": at}, 0.5, "step"), None) for at in (0.2, 0.52, 0.6, None)]
+    scores = _found(rows, "monitor")
+    assert (scores["early"], scores["n"]) == (1, 3)
+    assert scores["found"] == pytest.approx(2 / 3)
+    assert scores["within_3pct"] == pytest.approx(1 / 3)

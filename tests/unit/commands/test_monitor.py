@@ -1,0 +1,149 @@
+"""``hpo monitor`` on small files: answers, exit codes, following a growing log, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from hpo.adapters.curve_files import read_runs
+from hpo.adapters.model_files import write_model
+from hpo.commands.monitor import monitor
+from hpo.core.model import CollapseModel
+
+app = typer.Typer()
+app.command()(monitor)
+
+STEPS = 400
+T = np.arange(1, STEPS + 1) / STEPS
+HEADER = "run_id,step,total_steps,train_loss,val_loss"
+
+
+def rows(run_id, final, seed, fault=0.0, until=1.0, total=STEPS):
+    rng = np.random.default_rng(seed)
+    curve = final * (1 + 0.3 * (1 - T) ** 1.5)
+    train = curve * np.exp(0.004 * rng.standard_normal(STEPS) + fault)
+    val = 1.02 * curve * np.exp(0.004 * rng.standard_normal(STEPS))
+    made = zip(range(1, STEPS + 1), train, val, T, strict=True)
+    return [f"{run_id},{step},{total},{a:.6f},{b:.6f}" for step, a, b, t in made if t <= until]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    references = [row for k in range(5) for row in rows(f"r{k}", 2 + 0.1 * k, k)]
+    (tmp_path / "references.csv").write_text("\n".join([HEADER, *references]) + "\n")
+    curves = [
+        one.curve() for column in ("train_loss", "val_loss") for one in read_runs(tmp_path / "references.csv", metric=column)
+    ]
+    write_model(tmp_path / "model.json", CollapseModel.fit(curves))
+    write(tmp_path / "ok.csv", rows("ok", 1.9, 10, until=0.6))
+    write(tmp_path / "step.csv", rows("step", 1.9, 11, fault=np.where(T >= 0.5, 0.02, 0.0)))
+    return tmp_path
+
+
+def write(path, lines):
+    path.write_text("\n".join([HEADER, *lines]) + "\n")
+
+
+@pytest.fixture
+def hpo(folder):
+    def run(*arguments):
+        done = CliRunner().invoke(app, [*map(str, arguments)])
+        return done.exit_code, done.stdout, done.stderr
+
+    return run
+
+
+def test_a_healthy_run_exits_0(hpo, folder):
+    code, out, _ = hpo(folder / "ok.csv", "--model", folder / "model.json")
+    assert code == 0
+    assert "ok: ok at 60.0% of training" in out
+
+
+def test_a_faulty_run_exits_1_with_its_diagnosis(hpo, folder):
+    code, out, _ = hpo(folder / "step.csv", "--model", folder / "model.json", "--json")
+    said = json.loads(out)
+    assert code == 1
+    assert (said["status"], said["kind"]) == ("alarm", "step")
+    assert said["onset"] == pytest.approx(0.5, abs=0.02)
+    assert said["cost_pct"] == pytest.approx(2, abs=0.5)
+
+
+def test_one_finished_run_is_reference_enough(hpo, folder):
+    arguments = ("--reference", folder / "references.csv", "--reference-run", "r3")
+    assert hpo(folder / "ok.csv", *arguments)[0] == 0
+    assert hpo(folder / "step.csv", *arguments)[0] == 1
+
+
+def test_the_command_on_alarm_runs_once(hpo, folder):
+    hpo(folder / "step.csv", "--model", folder / "model.json", "--on-alarm", f"echo alarm >> {folder / 'said'}")
+    assert (folder / "said").read_text() == "alarm\n"
+    hpo(folder / "ok.csv", "--model", folder / "model.json", "--on-alarm", f"touch {folder / 'never'}")
+    assert not (folder / "never").exists()
+
+
+def test_overfitting_is_told_by_the_validation_loss(hpo, folder):
+    write(folder / "over.csv", rows("over", 1.9, 12, fault=-0.1 * np.maximum(T - 0.5, 0)))
+    code, out, _ = hpo(folder / "over.csv", "--model", folder / "model.json", "--validation", "val_loss", "--json")
+    assert (code, json.loads(out)["kind"]) == (1, "overfitting")
+
+
+def test_following_alarms_while_the_log_grows(hpo, folder):
+    lines = rows("grow", 1.9, 13, fault=np.where(T >= 0.5, 0.03, 0.0))
+    write(folder / "grow.csv", lines[:150])
+
+    def grow():
+        with (folder / "grow.csv").open("a") as log:
+            for k, line in enumerate(lines[150:300]):
+                log.write(line[:9])
+                log.flush()
+                log.write(line[9:] + "\n")
+                log.flush()
+                time.sleep(0.1 if k % 10 == 0 else 0)
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    code, out, _ = hpo(folder / "grow.csv", "--model", folder / "model.json", "--follow", "--poll", 0.02, "--json")
+    writer.join()
+    said = json.loads(out)
+    assert (code, said["status"]) == (1, "alarm")
+    assert 0.5 <= said["detected_at"] <= 0.56
+    assert said["residual"][-1][0] < 0.7  # it did not wait for the rest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ok.csv"], "expected --model or --reference; found neither"),
+        (["ok.csv", "--model", "model.json", "--reference", "ok.csv"], "found both"),
+        (["none.csv", "--model", "model.json"], "none.csv"),
+        (["ok.csv", "--model", "none.json"], "none.json: expected a model file"),
+        (["ok.csv", "--model", "references.csv"], "found something that is not JSON"),
+        (["references.csv", "--model", "model.json"], "choose it by --run ID"),
+        (["ok.csv", "--model", "model.json", "--total", "-3"], "--total: expected a number of steps above 0; found -3"),
+        (["ok.csv", "--reference", "ok.csv"], "a reference must be complete"),
+        (["ok.csv", "--model", "model.json", "--metric", "nope"], "nope"),
+        (["other.csv", "--reference", "step.csv"], "expected the run's family 'gpt'; found 'vit'"),
+        (["bare.csv", "--model", "model.json"], "give --total"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(hpo, folder, monkeypatch, arguments, message):
+    monkeypatch.chdir(folder)
+    (folder / "bare.csv").write_text("step,train_loss\n1,3\n2,2.9\n")
+    (folder / "other.csv").write_text("family,step,total_steps,train_loss\ngpt,1,9,3\ngpt,2,9,2\n")
+    (folder / "step.csv").write_text("family,step,total_steps,train_loss\nvit,1,2,3\nvit,2,2,2\n")
+    code, out, err = hpo(*arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.startswith("hpo: ")
+    assert err.count("\n") == 1
+
+
+def test_the_figure_is_an_svg(hpo, folder):
+    hpo(folder / "step.csv", "--model", folder / "model.json", "--figure", folder / "f.svg")
+    assert "onset (step)" in (folder / "f.svg").read_text()

@@ -1,0 +1,108 @@
+"""The sequential test: rates while healthy, power against steps, forms told apart, sizes and levels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hpo.core.change import ALARM_AT, Whitened, change_of, form_values, likeliest_change, noise_per_point, tail_corrected
+
+N = 80
+T = np.linspace(0.2, 0.99, N)
+SIGMA = 0.002
+COVARIANCE = np.eye(N) * SIGMA**2
+
+
+def noise(seed: int) -> np.ndarray:
+    return SIGMA * np.random.default_rng(seed).standard_normal(N)
+
+
+def test_white_noise_hardly_ever_alarms():
+    alarms = sum(likeliest_change(noise(k), COVARIANCE, T).is_alarm for k in range(300))
+    assert alarms <= 3
+
+
+def test_a_step_is_found_with_its_onset_size_and_level():
+    found = likeliest_change(1.1 + noise(1) + np.where(np.arange(N) >= 50, 6 * SIGMA, 0.0), COVARIANCE, T)
+    assert found.is_alarm
+    assert found.form == "step"
+    assert abs(found.onset - 50) <= 1
+    assert found.size == pytest.approx(6 * SIGMA, abs=4 * found.size_sd)
+    assert found.level == pytest.approx(1.1, abs=5 * found.level_sd)
+
+
+def test_a_drop_has_a_negative_size():
+    found = likeliest_change(noise(2) - np.where(np.arange(N) >= 30, 6 * SIGMA, 0.0), COVARIANCE, T)
+    assert found.is_alarm
+    assert found.z < 0 > found.size
+
+
+@pytest.mark.parametrize(
+    ("form", "values"),
+    [
+        ("spike", np.where(np.arange(N) == 40, 15 * SIGMA, 0.0)),
+        ("drift", np.maximum(T - 0.6, 0) * 60 * SIGMA),
+        ("transient", np.where(T[40] <= T, 15 * SIGMA * np.exp(-(T - T[40]) / 0.02), 0.0)),
+    ],
+)
+def test_forms_are_told_apart(form, values):
+    assert likeliest_change(noise(3) + values, COVARIANCE, T).form == form
+
+
+def test_a_step_of_four_sigma_is_found_within_three_bins():
+    found = 0
+    for k in range(100):
+        d = noise(k)[:63]
+        d[60:] += 4 * SIGMA
+        found += likeliest_change(d, COVARIANCE[:63, :63], T[:63]).is_alarm
+    assert found >= 80
+
+
+def test_the_level_does_not_matter():
+    d = noise(5) + np.where(np.arange(N) >= 50, 3 * SIGMA, 0.0)
+    one, other = (likeliest_change(d + shift, COVARIANCE, T) for shift in (0.0, 2.5))
+    assert one.z == pytest.approx(other.z, rel=1e-6)
+    assert other.level - one.level == pytest.approx(2.5)
+
+
+def test_what_healthy_wandering_explains_is_no_alarm():
+    drift = np.maximum(T - 0.5, 0) * 30 * SIGMA
+    assert likeliest_change(noise(6) + drift, COVARIANCE, T).is_alarm
+    wandering = COVARIANCE + np.exp(-0.5 * ((T[:, None] - T[None, :]) / 0.2) ** 2) * (15 * SIGMA) ** 2
+    assert not likeliest_change(noise(6) + drift, wandering, T).is_alarm
+
+
+def test_noise_is_measured_under_a_trend_a_step_and_a_spike():
+    rng = np.random.default_rng(7)
+    d = 0.3 * rng.standard_normal(400) + np.linspace(0, 20, 400)
+    d[200:] += 5
+    d[100] += 50
+    assert np.sqrt(noise_per_point(d, np.ones(400))) == pytest.approx(0.3, rel=0.1)
+    many = rng.standard_normal(400) / np.sqrt(25)
+    assert np.sqrt(noise_per_point(many, np.full(400, 25.0))) == pytest.approx(1.0, rel=0.1)
+
+
+def test_few_bins_need_more():
+    assert tail_corrected(np.array(6.0), 15) < tail_corrected(np.array(6.0), 75) < 6
+    assert likeliest_change(np.zeros(8), np.eye(8), np.linspace(0.1, 0.2, 8)) is None
+
+
+def test_a_bin_of_a_form_before_its_onset_is_zero():
+    for form in ALARM_AT:
+        x = form_values(form, T, np.array([20]))
+        assert np.all(x[:20] == 0)
+        assert x.max() == pytest.approx(1)
+
+
+def test_size_and_level_agree_with_generalised_least_squares():
+    rng = np.random.default_rng(8)
+    a = rng.standard_normal((N, N))
+    covariance = a @ a.T / N + np.eye(N)
+    d = rng.standard_normal(N)
+    found = change_of(Whitened.of(d, covariance), T, "step", 40, 1e9)
+    design = np.column_stack((np.ones(N), form_values("step", T, np.array([40]))[:, 0]))
+    inverse = np.linalg.inv(covariance)
+    spread = np.linalg.inv(design.T @ inverse @ design)
+    level, size = spread @ design.T @ inverse @ d
+    assert (found.level, found.size) == pytest.approx((level, size))
+    assert (found.level_sd, found.size_sd) == pytest.approx(tuple(np.sqrt(np.diag(spread))))
