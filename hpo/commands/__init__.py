@@ -1,4 +1,4 @@
-"""Commands of ``hpo`` that are not about one sweep: do curves collapse, watching a run, planning a family, what compute buys."""
+"""Commands of ``hpo`` that are not about one sweep: do curves collapse, watching a run, planning a family, its costs."""
 
 from __future__ import annotations
 
