@@ -18,7 +18,10 @@ FloatArray = NDArray[np.float64]
 
 def prefixes_of(curves: Sequence[Curve], family: Family, shape: Shape) -> list[Prefix | None]:
     """Return the runs' prefixes against their family's shape, None for one without a bin where the shape begins."""
-    mean, loadings, own = shape.predict([coordinates_of(c.recipe) for c in curves])
+    if len(curves) == 1:
+        mean, loadings, own = shape.predict_one(curves[0].recipe)
+    else:
+        mean, loadings, own = shape.predict([coordinates_of(c.recipe) for c in curves])
     return [_prefix(c, family, shape, mean[k], loadings[k], float(own[k])) for k, c in enumerate(curves)]
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -74,7 +75,7 @@ class ResponseMean:
 
     def log_shape(self, recipe: Recipe, fractions: FloatArray) -> FloatArray:
         """Return log L(t̂) − log L(1) at ``fractions``, shape (n,); constant before the grid's first point."""
-        values = np.log(_losses(np.array(self._constants()), drive_of(recipe), self.peak_unit))
+        values = _log_losses(self, recipe, None)
         return np.asarray(
             np.interp(np.log(np.maximum(fractions, GRID[0])), np.log(GRID), values) - values[-1], dtype=np.float64
         )
@@ -84,14 +85,19 @@ class ResponseMean:
 
         Between rates and schedules the fit interpolates well; how their order changes with the horizon it does not know.
         """
-        drive = drive_of(recipe, min(self.longest, float(recipe.n_steps or 0)))
-        return float(np.log(_losses(np.array(self._constants()), drive, self.peak_unit)[-1]))
-
-    def _constants(self) -> tuple[float, ...]:
-        return tuple(getattr(self, name) for name in _CONSTANTS)
+        return float(_log_losses(self, recipe, min(self.longest, float(recipe.n_steps or 0)))[-1])
 
 
 _CONSTANTS = tuple(f.name for f in fields(ResponseMean))[:8]
+
+
+@lru_cache(maxsize=1024)
+def _log_losses(mean: ResponseMean, recipe: Recipe, n_steps: float | None) -> FloatArray:
+    """Return log L of a run along the grid, read-only; a running trial is asked about again and again."""
+    constants = np.array([getattr(mean, name) for name in _CONSTANTS])
+    values = np.log(_losses(constants, drive_of(recipe, n_steps), mean.peak_unit))
+    values.setflags(write=False)
+    return values
 
 
 def has_drive(recipe: Recipe) -> bool:

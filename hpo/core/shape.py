@@ -39,6 +39,7 @@ NODES: FloatArray = 0.5 * (BIN_EDGES[:-1] + BIN_EDGES[1:])
 MAX_SHARED = 6
 """Trials of a sweep share at most so many deviations of the shape; what they leave counts as each trial's own."""
 CALIBRATION_WEIGHT = 4.0
+REMEMBERED = 1024
 SCHEDULE_GRID: FloatArray = np.linspace(0.05, 1.0, 20)
 CONTROLS = ("log_tau", "log_tpp", "log_n")
 
@@ -184,6 +185,18 @@ class Shape:
         loadings = vectors[:, leading] * np.sqrt(np.maximum(values[leading], 0.0))
         left = np.maximum(np.diag(across) - np.sum(loadings**2, axis=1), 0.0)
         return np.asarray(cross @ self.solved, dtype=np.float64), np.asarray(loadings, dtype=np.float64), 1.0 + left
+
+    def predict_one(self, recipe: Recipe | None) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return :meth:`predict` of one run, remembered: a running trial is asked about again and again."""
+        if recipe not in self._remembered:
+            if len(self._remembered) >= REMEMBERED:
+                self._remembered.clear()
+            self._remembered[recipe] = self.predict([coordinates_of(recipe)])
+        return self._remembered[recipe]
+
+    @cached_property
+    def _remembered(self) -> dict[Recipe | None, tuple[FloatArray, FloatArray, FloatArray]]:
+        return {}
 
     def calibration(self, fraction: float) -> float:
         """Return by what to multiply the sd of forecasts made at ``fraction``: how far off the references' own would have been.
