@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -34,6 +35,9 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 RunId = Annotated[str | None, typer.Option("--run", metavar="ID", help="Only the run of this id.")]
+Total = Annotated[
+    str | None, typer.Option("--total", metavar="STEPS|last", help="Steps of the whole run, where its file does not say.")
+]
 MetricColumn = Annotated[str | None, typer.Option("--metric", metavar="COLUMN", help="Column with the curve.")]
 
 
@@ -99,15 +103,17 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL.json", help="Where to write the model.")],
     run: RunId = None,
     metric: MetricColumn = None,
+    total: Total = None,
     as_json: Json = False,
 ) -> None:
     """Fit the normalised loss curve of complete runs and write it as a JSON file."""
     from hpo.adapters.model_files import write_model
     from hpo.core.model import CollapseModel
 
-    model = CollapseModel.fit([one.curve() for one in _read_runs(curves, run, metric)])
+    model = CollapseModel.fit([one.curve() for one in _read_runs(curves, run, metric, total)])
     if not model.references:
-        _fail("CURVES: expected at least one complete run with a known horizon; found none", 2)
+        hint = "" if total else "; --total says where a run ends if its file does not"
+        _fail(f"CURVES: expected at least one complete run with a known horizon; found none{hint}", 2)
     try:
         write_model(output, model)
     except OSError as error:
@@ -128,6 +134,7 @@ def forecast(
     at: Annotated[float | None, typer.Option(metavar="FRACTION", help="Use only this first part of the run.")] = None,
     run: RunId = None,
     metric: MetricColumn = None,
+    total: Total = None,
     as_json: Json = False,
 ) -> None:
     """Forecast a run's final loss from what it has logged, or from its first part."""
@@ -135,7 +142,7 @@ def forecast(
 
     if at is not None and not 0 < at <= 1:
         _fail(f"--at: expected a fraction in (0, 1]; found {at:g}", 2)
-    runs = _read_runs([curve], run, metric)
+    runs = _read_runs([curve], run, metric, total)
     if len(runs) > 1:
         names = ", ".join(one.run_id for one in runs[:5])
         _fail(f"CURVE: expected one run (choose it by --run ID); found {len(runs)}: {names}{', …' if len(runs) > 5 else ''}", 2)
@@ -235,13 +242,30 @@ def _require_sweep_packages() -> None:
         _fail(f"hpo sweep needs {' and '.join(missing)}: pip install 'collapse-hpo[sweep]'", 2)
 
 
-def _read_runs(paths: list[str], run: str | None, metric: str | None) -> list[RecordedRun]:
+def _read_runs(paths: list[str], run: str | None, metric: str | None, total: str | None) -> list[RecordedRun]:
+    """Return the runs of the files; ``total`` is the horizon of those that do not tell it ("last": their own last step)."""
     from hpo.adapters.curve_files import read_runs
 
     try:
-        return read_runs(paths, run=run, metric=metric)
+        horizon = _horizon(total)
+        runs = read_runs(paths, run=run, metric=metric)
     except ValueError as error:
         _fail(str(error), 2)
+    if total is None:
+        return runs
+    return [r if r.horizon is not None else replace(r, horizon=horizon or float(r.steps[-1])) for r in runs]
+
+
+def _horizon(total: str | None) -> float | None:
+    if total is None or total == "last":
+        return None
+    try:
+        number = float(total)
+    except ValueError:
+        number = float("nan")
+    if not 0 < number < float("inf"):
+        raise ValueError(f"--total: expected a number of steps above 0, or last; found {total}")
+    return number
 
 
 def _forecast_record(made: Forecast, run: RecordedRun) -> dict[str, Any]:

@@ -60,6 +60,27 @@ def test_fit_then_forecast_says_what_the_run_will_reach(hpo, curves):
     assert abs(said["error_pct"]) < 2
 
 
+def test_logs_that_do_not_tell_their_length_are_read_with_total(hpo, curves):
+    steps = range(1, 1001)
+    for k in (1.0, 1.1, 1.2):
+        rows = [f"{s},{k * (2 + (s / 1000) ** -0.3)}" for s in steps]
+        (curves / f"plain{k}.csv").write_text("step,train_loss\n" + "\n".join(rows) + "\n")
+    (curves / "young.csv").write_text("step,train_loss\n" + "\n".join(f"{s},{2 + (s / 1000) ** -0.3}" for s in range(1, 301)))
+    assert hpo("fit", *(curves / f"plain{k}.csv" for k in (1.0, 1.1, 1.2)), "-o", curves / "m.json")[0] == 2
+    assert hpo("fit", *(curves / f"plain{k}.csv" for k in (1.0, 1.1, 1.2)), "--total", "last", "-o", curves / "m.json")[0] == 0
+    code, out, _ = hpo("forecast", curves / "young.csv", "--model", curves / "m.json", "--total", 1000, "--json")
+    assert code == 0
+    assert json.loads(out)["final_loss"] == pytest.approx(3.0, rel=0.01)
+
+
+@pytest.mark.parametrize("total", ["0", "-5", "soon", "nan"])
+def test_an_impossible_total_is_refused(hpo, curves, total):
+    code, _, err = hpo("fit", curves / "references.csv", "--total", total, "-o", curves / "m.json")
+    assert code == 2
+    assert "--total: expected a number of steps above 0, or last" in err
+    assert not (curves / "m.json").exists()
+
+
 def test_a_forecast_reads_as_a_sentence(hpo, curves):
     hpo("fit", curves / "references.csv", "-o", curves / "model.json")
     code, out, _ = hpo("forecast", curves / "target.csv", "--model", curves / "model.json", "--at", 0.3)
