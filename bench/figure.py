@@ -33,13 +33,9 @@ def figure_svg(result: Mapping[str, Any]) -> str:
     summary: Mapping[str, Mapping[str, Any]] = result["summary"]
     names = list(summary)
     panels = [_panel(k, key, title, summary) for k, (key, title) in enumerate(PANELS)]
-    legend = [
-        f'<text x="{_LEFT + 118 * (k % 8):.0f}" y="{_TOP + _HEIGHT + 56 + 16 * (k // 8):.0f}" fill="{_colour(k)}">'
-        f"&#9644; {escape(name)}</text>"
-        for k, name in enumerate(names)
-    ]
     width = len(PANELS) * (_WIDTH + _LEFT + 20)
-    height = _TOP + _HEIGHT + 70 + 16 * (len(names) // 8)
+    legend, rows = _legend(names, width)
+    height = _TOP + _HEIGHT + 54 + 16 * rows
     title = escape(f"{result['protocol']['name']} ({result['protocol']['role']}, {len(result['tasks'])} tasks)")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" font-family="sans-serif" '
@@ -47,6 +43,19 @@ def figure_svg(result: Mapping[str, Any]) -> str:
         + "".join(panels + legend)
         + "</svg>\n"
     )
+
+
+def _legend(names: Sequence[str], width: float) -> tuple[list[str], int]:
+    """Return the legend's parts, wrapped at ``width``, and how many rows they take."""
+    parts, x, row = [], _LEFT, 0
+    for k, name in enumerate(names):
+        needed = 6.6 * len(name) + 30
+        if x + needed > width and x > _LEFT:
+            x, row = _LEFT, row + 1
+        y = _TOP + _HEIGHT + 56 + 16 * row
+        parts.append(f'<text x="{x:.0f}" y="{y:.0f}" fill="{_colour(k)}">&#9644; {escape(name)}</text>')
+        x += needed
+    return parts, row + 1
 
 
 def _panel(index: int, key: str, title: str, summary: Mapping[str, Mapping[str, Any]]) -> str:
@@ -70,7 +79,7 @@ def _panel(index: int, key: str, title: str, summary: Mapping[str, Mapping[str, 
 
     parts = [frame, label]
     parts += [f'<text x="{where[s]:.0f}" y="{_TOP + _HEIGHT + 14}" text-anchor="middle">{s:g}</text>' for s in stops]
-    for value in np.linspace(low, high, 5):
+    for value in _ticks(low, high):
         parts.append(f'<text x="{left - 4}" y="{height_of(value) + 4:.0f}" text-anchor="end">{value:.3g}</text>')
     parts.append(f'<text x="{left + _WIDTH / 2}" y="{_TOP + _HEIGHT + 30}" text-anchor="middle">stopped at</text>')
     for k, line in enumerate(series.values()):
@@ -78,6 +87,14 @@ def _panel(index: int, key: str, title: str, summary: Mapping[str, Mapping[str, 
         parts.append(f'<polyline points="{path}" fill="none" stroke="{_colour(k)}" stroke-width="2"/>')
         parts += [f'<circle cx="{where[s]:.1f}" cy="{height_of(v):.1f}" r="3" fill="{_colour(k)}"/>' for s, v in line]
     return "".join(parts)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return four to seven round values within [low, high]."""
+    rough = (high - low) / 5
+    scale = 10.0 ** np.floor(np.log10(rough))
+    step = next(scale * m for m in (1, 2, 5, 10) if scale * m >= rough * 0.999)
+    return [float(k * step) for k in range(int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9)) + 1)]
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:

@@ -57,7 +57,7 @@ def line_chart(
         f'<text x="{_LEFT}" y="20" font-size="14">{escape(title)}</text>',
         *_axes(frame, x_label, y_label),
         *(part for k, line in enumerate(lines) for part in _draw(frame, line, COLOURS[k % len(COLOURS)])),
-        *(part for x, label in marks for part in _mark(frame, x, label)),
+        *(part for row, (x, label) in enumerate(marks) for part in _mark(frame, x, label, row)),
         *_legend(lines),
         "</svg>",
     ]
@@ -101,11 +101,11 @@ def _draw(frame: _Frame, line: Line, colour: str) -> list[str]:
     return parts
 
 
-def _mark(frame: _Frame, x: float, label: str) -> list[str]:
+def _mark(frame: _Frame, x: float, label: str, row: int) -> list[str]:
     at = frame.x(x)
     return [
         f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}" stroke="#b00020" stroke-dasharray="2 3"/>',
-        f'<text x="{at + 3:.1f}" y="{HEIGHT - _BOTTOM - 6}" fill="#b00020">{escape(label)}</text>',
+        f'<text x="{at + 3:.1f}" y="{HEIGHT - _BOTTOM - 6 - 15 * row}" fill="#b00020">{escape(label)}</text>',
     ]
 
 
