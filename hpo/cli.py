@@ -147,9 +147,13 @@ def forecast(
         names = ", ".join(one.run_id for one in runs[:5])
         _fail(f"CURVE: expected one run (choose it by --run ID); found {len(runs)}: {names}{', …' if len(runs) > 5 else ''}", 2)
     try:
-        made = read_model(model).forecast(runs[0].curve(at))
+        fitted = read_model(model)
+        others = fitted.without(runs[0].run_id)
+        made = others.forecast(runs[0].curve(at))
     except ValueError as error:
         _fail(str(error), 2)
+    if others is not fitted:
+        typer.echo(f"hpo: run {runs[0].run_id} is one of the model's references; it was left out", err=True)
     record = _forecast_record(made, runs[0])
     if as_json:
         _print_json(record)

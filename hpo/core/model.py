@@ -92,6 +92,11 @@ class CollapseModel:
         usable = sorted((c for c in curves if is_reference(c)), key=lambda c: c.run_id)
         return cls([Reference.of(c) for c in usable], settings)
 
+    def without(self, run_id: str) -> CollapseModel:
+        """Return the model without the references of that run: a run must not be forecast from its own end."""
+        kept = [r for r in self.references if r.run_id != run_id]
+        return self if len(kept) == len(self.references) else CollapseModel(kept, self.settings)
+
     def family_of(self, curve: Curve) -> Family | None:
         """Return the family a curve belongs to, None if there is none.
 

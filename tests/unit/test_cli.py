@@ -81,6 +81,18 @@ def test_an_impossible_total_is_refused(hpo, curves, total):
     assert not (curves / "m.json").exists()
 
 
+def test_a_run_is_not_forecast_from_its_own_end(hpo, curves):
+    hpo("fit", curves / "references.csv", "-o", curves / "model.json")
+    name = json.loads((curves / "model.json").read_text())["references"][0]["run_id"]
+    code, out, err = hpo(
+        "forecast", curves / "references.csv", "--run", name, "--model", curves / "model.json", "--at", 0.2, "--json"
+    )
+    n_all = len(json.loads((curves / "model.json").read_text())["references"])
+    assert code == 0
+    assert json.loads(out)["n_references"] < n_all
+    assert f"run {name} is one of the model's references; it was left out" in err
+
+
 def test_a_forecast_reads_as_a_sentence(hpo, curves):
     hpo("fit", curves / "references.csv", "-o", curves / "model.json")
     code, out, _ = hpo("forecast", curves / "target.csv", "--model", curves / "model.json", "--at", 0.3)

@@ -1,0 +1,212 @@
+"""What one driver knows of its Ray trials, in the form in which the pruner reads a study.
+
+:class:`TrialBook` offers the few things of an Optuna study that :class:`hpo.CollapsePruner` reads, without a storage behind
+them, so that the scheduler and the pruner decide alike by construction. Trials count as finished in the order in which they
+ended here, not by the clock; a book that is filled from the same events therefore leads to the same decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from hpo.adapters.optuna_pruner import CollapsePruner
+from hpo.adapters.optuna_record import TrialDecision
+from hpo.adapters.optuna_trials import Follower, guess_recipe
+from hpo.adapters.optuna_view import StudyView
+from hpo.core.decision import check_values
+from hpo.core.model import CollapseModel
+from hpo.core.recipe import Recipe, recipe_from_dict
+
+Ending = Literal["stopped", "finished", "failed"]
+KEPT_POINTS = 160
+"""Points kept of a finished trial, means of the reports between; a running one keeps all its reports."""
+_FIRST = datetime(2000, 1, 1)
+
+
+@dataclass
+class RayTrial:
+    """One trial: what it is, what it reported, and how it ended.
+
+    Attributes
+    ----------
+    status : str
+        ``"running"``; ``"stopping"`` once it was told to stop; then one of :data:`Ending`.
+    decision, logged : TrialDecision or None
+        The last about it, and the last of it that is in the log.
+    is_between : bool
+        True if the last report fell into the same per cent of training as the one before: that decision still stands.
+    """
+
+    frozen: FrozenTrial
+    family: str
+    recipe: Recipe | None
+    horizon: float | None
+    status: Literal["running", "stopping", "stopped", "finished", "failed"] = "running"
+    first_step: float = -1.0
+    last_step: float = -1.0
+    decision: TrialDecision | None = None
+    logged: TrialDecision | None = None
+    is_between: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """True if nothing more is learned from it."""
+        return self.status in ("stopped", "finished")
+
+    def take(self, step: float, value: float) -> None:
+        """Take the report of a later step."""
+        is_first = not self.frozen.intermediate_values
+        self.is_between = not is_first and self.horizon is not None and self._per_cent(step) == self._per_cent(self.last_step)
+        self.first_step = step if is_first else self.first_step
+        self.last_step = step
+        self.frozen.intermediate_values[_as_key(step)] = value
+
+    @property
+    def is_whole(self) -> bool:
+        """True if no further report is due before the horizon, or the horizon is unknown."""
+        n = len(self.frozen.intermediate_values)
+        gap = (self.last_step - self.first_step) / (n - 1) if n > 1 else 0.0
+        return self.horizon is None or self.last_step >= self.horizon - max(1.05 * gap, 0.005 * self.horizon)
+
+    def _per_cent(self, step: float) -> int:
+        return int(100 * step / (self.horizon or 1.0) + 1e-9)
+
+
+class TrialBook:
+    """All trials of one experiment by Ray's trial id; stands in for an Optuna study where the pruner reads one."""
+
+    study_name = "ray"
+
+    def __init__(self) -> None:
+        self.direction = StudyDirection.MINIMIZE
+        self.trials: dict[str, RayTrial] = {}
+        self.n_finished = 0
+        self._by_number: list[RayTrial] = []
+        self._finished: list[FrozenTrial] = []
+
+    @property
+    def directions(self) -> list[StudyDirection]:
+        """The one direction, in a list, as a study has it."""
+        return [self.direction]
+
+    def get_trials(self, deepcopy: bool = True, states: Collection[TrialState] | None = None) -> list[FrozenTrial]:
+        """Return what has ended so far and can be learned from, in that order; ``deepcopy`` is not heeded."""
+        del deepcopy
+        return [t for t in self._finished if states is None or t.state in states]
+
+    def add(self, trial_id: str, about: dict[str, Any]) -> RayTrial:
+        """Return a trial, new or known; a failed one runs again with the reports that it had.
+
+        Parameters
+        ----------
+        about : dict
+            ``settings`` (numbers and names of its config), ``family``, ``recipe`` (as dict) and ``horizon``; JSON-ready.
+        """
+        known = self.trials.get(trial_id)
+        if known is not None:
+            known.status = "running" if known.status == "failed" else known.status
+            return known
+        frozen = create_trial(state=TrialState.RUNNING, user_attrs=dict(about.get("settings") or {}))
+        frozen.number = len(self._by_number)
+        said = about.get("recipe")
+        recipe = guess_recipe(frozen) if said is None else recipe_from_dict(said)
+        trial = RayTrial(frozen, about.get("family") or "", recipe, about.get("horizon"))
+        self.trials[trial_id] = trial
+        self._by_number.append(trial)
+        return trial
+
+    def report(self, trial_id: str, step: float, value: float) -> bool:
+        """Take a report; return False if it was ignored because the trial has ended or is already past that step."""
+        trial = self.trials[trial_id]
+        if trial.has_ended or step <= trial.last_step:
+            return False
+        trial.take(step, value)
+        return True
+
+    def end(self, trial_id: str, how: Ending) -> None:
+        """Note how a trial ended; what ended by itself before its horizon, or failed, teaches nothing."""
+        trial = self.trials[trial_id]
+        if trial.has_ended:
+            return
+        trial.status = how
+        values = trial.frozen.intermediate_values
+        if not values or how == "failed" or (how == "finished" and not trial.is_whole):
+            return
+        self.n_finished += 1
+        frozen = trial.frozen
+        frozen.state = TrialState.COMPLETE if how == "finished" else TrialState.PRUNED
+        frozen.value = values[next(reversed(values))]
+        frozen.datetime_complete = _FIRST + timedelta(seconds=self.n_finished)
+        frozen.intermediate_values = thinned(values)
+        self._finished.append(frozen)
+
+    def of(self, trial: FrozenTrial) -> RayTrial:
+        """Return the trial that one of :meth:`get_trials`, or a running one's ``frozen``, belongs to."""
+        return self._by_number[trial.number]
+
+    def horizon_of(self, trial: FrozenTrial) -> float | None:
+        """Return the last step of a full run of a trial."""
+        return self.of(trial).horizon
+
+    def recipe_of(self, trial: FrozenTrial) -> Recipe | None:
+        """Return the recipe of a trial."""
+        return self.of(trial).recipe
+
+    def family_of(self, trial: FrozenTrial) -> str | None:
+        """Return the family label of a trial, None if none was given."""
+        return self.of(trial).family or None
+
+
+class BookPruner(CollapsePruner):
+    """The pruner over a book.
+
+    Reading a book costs nothing, so whatever has ended is heeded at the next report; and a trial is judged at its first report
+    in each per cent of training, whatever others do meanwhile. A decision then follows from the events before it alone, in a
+    restarted driver as in the first.
+    """
+
+    def __init__(self, book: TrialBook, model: CollapseModel | str | Path | None, **settings: Any) -> None:
+        super().__init__(model, total_steps=book.horizon_of, recipe=book.recipe_of, family=book.family_of, **settings)
+        self._book = book
+        self._n_seen = 0
+
+    def judge(self, trial: RayTrial) -> TrialDecision:
+        """Return the decision about a trial after its last report, and keep it there."""
+        self.prune(self._book, trial.frozen)  # type: ignore[arg-type]
+        trial.decision = self._decisions[self._book.study_name, trial.frozen.number]
+        return trial.decision
+
+    def _is_look_due(self, follower: Follower) -> bool:
+        del follower
+        before, self._n_seen = self._n_seen, self._book.n_finished
+        return before != self._n_seen
+
+    def _judge(self, view: StudyView, follower: Follower, trial: FrozenTrial) -> TrialDecision:
+        known = self._book.of(trial)
+        if known.is_between and known.decision is not None and check_values(view.curve_of(trial, follower)) is None:
+            return known.decision
+        follower.judged = None
+        return super()._judge(view, follower, trial)
+
+
+def thinned(values: dict[int, float]) -> dict[int, float]:
+    """Return at most :data:`KEPT_POINTS` points of reports in order of steps: means of groups, the last report as it is."""
+    if len(values) <= KEPT_POINTS:
+        return values
+    *before, last = values.items()
+    size = -(-len(before) // (KEPT_POINTS - 1))
+    groups = [before[i : i + size] for i in range(0, len(before), size)]
+    means = [(_as_key(sum(s for s, _ in g) / len(g)), sum(v for _, v in g) / len(g)) for g in groups]
+    return dict([*means, last])
+
+
+def _as_key(step: float) -> int:
+    """Return a step as Optuna types it; fractional ones stay what they are."""
+    return int(step) if step == int(step) else step  # type: ignore[return-value]

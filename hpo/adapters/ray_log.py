@@ -1,0 +1,92 @@
+"""The scheduler's memory outside its process: a JSONL file of everything it was told and everything it decided.
+
+One event a line, in the order in which the driver saw them. Ray restores trials but no scheduler; a scheduler that reads its
+events back knows what the old one knew. A line that a crash cut short is skipped. Events:
+
+``start`` (a new experiment begins; what is before it belongs to another) · ``add`` (``id``, ``about``) · ``report`` (``id``,
+``step``, ``value``) · ``decision`` (``id``, fields of :class:`~hpo.adapters.optuna_record.TrialDecision`) · ``end`` (``id``,
+``how``).
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+from hpo.adapters.optuna_record import TrialDecision
+from hpo.adapters.optuna_scale import jsonable
+
+Event = dict[str, Any]
+_NUMBERS = ("fraction", "forecast", "lower", "upper", "incumbent", "p_best", "allowed", "misfit", "error_spent")
+
+
+class EventLog:
+    """Appends events to a file and reads them back.
+
+    A file that cannot be written is given up with one warning: a log never stops an experiment.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._is_mended = False
+
+    def write(self, event: Event) -> None:
+        """Append one event."""
+        if self.path is None:
+            return
+        line = json.dumps({key: jsonable(value) for key, value in event.items()}) + "\n"
+        try:
+            self._mend(self.path)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line)
+        except OSError as error:
+            warnings.warn(f"decisions are no longer logged: {error}", RuntimeWarning, stacklevel=2)
+            self.path = None
+
+    def read(self) -> list[Event]:
+        """Return the events of the latest experiment in the file; empty if there is none."""
+        if self.path is None or not self.path.is_file():
+            return []
+        events: list[Event] = []
+        with self.path.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                event = _parsed(line)
+                if event is not None and event["event"] == "start":
+                    events.clear()
+                elif event is not None:
+                    events.append(event)
+        return events
+
+    def _mend(self, path: Path) -> None:
+        """Before the first line: make the folder, and end a line that a crash cut short."""
+        if self._is_mended:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file() and path.stat().st_size > 0:
+            with path.open("rb+") as file:
+                file.seek(-1, 2)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")
+        self._is_mended = True
+
+
+def decision_event(trial_id: str, decision: TrialDecision) -> Event:
+    """Return the event of a decision."""
+    return {"event": "decision", "id": trial_id, **decision.to_dict()}
+
+
+def decision_from(event: Event, number: int) -> TrialDecision:
+    """Return the decision of an event, as one about trial ``number``; the inverse of :func:`decision_event`."""
+    fields = {key: value for key, value in event.items() if key not in ("event", "id")}
+    fields |= {name: float(fields[name]) for name in _NUMBERS if fields.get(name) is not None}
+    return TrialDecision(**{**fields, "trial": number})
+
+
+def _parsed(line: str) -> Event | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "event" in event else None
