@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from hpo.adapters.curve_files import RecordedRun, read_runs
     from hpo.adapters.optuna_live import attach, finish, report
     from hpo.adapters.optuna_pruner import CollapsePruner
+    from hpo.adapters.ray_scheduler import CollapseScheduler
+    from hpo.adapters.ray_search import CollapseSearch
     from hpo.core.check import check_curves
     from hpo.core.curve import Curve
     from hpo.core.decision import Decision, Selection, StoppingSettings, SweepState, decide, select
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "CollapseModel": "hpo.core.model",
     "CollapsePruner": "hpo.adapters.optuna_pruner",
+    "CollapseScheduler": "hpo.adapters.ray_scheduler",
+    "CollapseSearch": "hpo.adapters.ray_search",
     "Curve": "hpo.core.curve",
     "Decision": "hpo.core.decision",
     "Forecast": "hpo.core.forecast",
@@ -64,6 +68,8 @@ _HOMES = {
 __all__ = [
     "CollapseModel",
     "CollapsePruner",
+    "CollapseScheduler",
+    "CollapseSearch",
     "Curve",
     "Decision",
     "Forecast",

@@ -69,7 +69,8 @@ class CollapseScheduler(FIFOScheduler):
     After ``Tuner.restore`` the state comes from the log, without one from the study of :class:`hpo.CollapseSearch`; the
     same events lead to the same decisions. A result without the metric, or with None for it, is passed over: Ray's own
     check, which would end the experiment, is switched off through its environment variable unless that is set. A NaN or
-    infinite value stops its trial. One decision takes about a millisecond in the driver.
+    infinite value stops its trial. A trial is judged once in each per cent of its training, which takes milliseconds in the
+    driver; the first judgement after a trial has ended fits the model anew.
     """
 
     _supports_buffered_results = False

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+from optuna.trial import TrialState
+
+from hpo.adapters.ray_book import KEPT_POINTS, TrialBook, thinned
+
+ABOUT = {"settings": {}, "recipe": None, "family": "", "horizon": 100.0}
+
+
+def reported(book: TrialBook, steps: range, trial_id: str = "a") -> None:
+    book.add(trial_id, ABOUT)
+    for step in steps:
+        book.report(trial_id, float(step), 3.0 - step / 100)
+
+
+def test_a_finished_trial_keeps_a_bounded_number_of_points_and_its_last_as_it_was() -> None:
+    kept = thinned({step: float(step) for step in range(1, 10_001)})
+    assert KEPT_POINTS / 2 <= len(kept) <= KEPT_POINTS
+    assert kept[10_000] == 10_000.0
+    assert all(step == pytest.approx(value) for step, value in kept.items())
+    assert list(kept) == sorted(kept)
+
+
+def test_few_points_are_kept_as_they_are() -> None:
+    values = dict.fromkeys(range(KEPT_POINTS), 1.0)
+    assert thinned(values) is values
+
+
+@pytest.mark.parametrize(("last", "teaches"), [(100, True), (99, True), (95, False), (30, False)])
+def test_only_a_trial_that_came_to_its_horizon_is_complete(last: int, teaches: bool) -> None:
+    book = TrialBook()
+    reported(book, range(1, last + 1))
+    book.end("a", "finished")
+    assert [t.state for t in book.get_trials()] == ([TrialState.COMPLETE] if teaches else [])
+
+
+def test_a_failed_trial_goes_on_with_the_reports_that_it_had() -> None:
+    book = TrialBook()
+    reported(book, range(1, 51))
+    book.end("a", "failed")
+    assert book.get_trials() == []
+    book.add("a", ABOUT)
+    assert not book.report("a", 50.0, 9.0)
+    reported(book, range(51, 101))
+    book.end("a", "finished")
+    assert len(book.get_trials()[0].intermediate_values) == 100
+    book.end("a", "failed")
+    assert book.trials["a"].status == "finished"
+
+
+def test_trials_finish_in_the_order_in_which_they_ended() -> None:
+    book = TrialBook()
+    for name in "abc":
+        reported(book, range(1, 101), name)
+    for name in "cab":
+        book.end(name, "finished")
+    assert [t.number for t in sorted(book.get_trials(), key=lambda t: t.datetime_complete)] == [2, 0, 1]
+
+
+def test_fractional_steps_are_kept_apart() -> None:
+    book = TrialBook()
+    book.add("a", ABOUT)
+    assert all(book.report("a", step, 1.0) for step in (0.25, 0.5, 1.0))
+    assert list(book.trials["a"].frozen.intermediate_values) == [0.25, 0.5, 1]

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpo.adapters.optuna_record import TrialDecision
+from hpo.adapters.ray_log import EventLog, decision_event, decision_from
+
+
+def test_what_is_read_is_what_was_written_since_the_last_start(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "folder" / "log.jsonl")
+    for event in ({"event": "start"}, {"event": "old"}, {"event": "start"}, {"event": "a", "value": float("nan")}):
+        log.write(event)
+    assert log.read() == [{"event": "a", "value": "nan"}]
+
+
+def test_a_line_cut_short_is_skipped_and_the_next_begins_on_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"event": "a"}\n{"event": "b", "va')
+    log = EventLog(path)
+    log.write({"event": "c"})
+    assert [e["event"] for e in log.read()] == ["a", "c"]
+
+
+def test_no_path_no_log() -> None:
+    log = EventLog(None)
+    log.write({"event": "a"})
+    assert log.read() == []
+
+
+def test_a_decision_comes_back_as_it_was(tmp_path: Path) -> None:
+    made = TrialDecision(3, 20, "stop", True, "cannot_win", "why", 0.2, 3.1, 3.0, float("inf"), 2.9, 0.001, 0.005, "f", 6, 1.0)
+    log = EventLog(tmp_path / "log.jsonl")
+    log.write(decision_event("t", made))
+    assert decision_from(log.read()[0], 3) == made
