@@ -47,4 +47,4 @@ def test_the_demo_says_how_far_off_its_forecast_was(run):
     result = json.loads((run[0] / "result.json").read_text())
     error = 100 * (result["forecast"]["final_loss"] / result["actual_final_loss"] - 1)
     assert result["forecast_error_pct"] == pytest.approx(error)
-    assert f"{result['actual_final_loss']:.3f}" in run[1]
+    assert f"{result['actual_final_loss']:.4f}" in run[1]
