@@ -223,7 +223,6 @@ def test_the_process_is_left_as_it_was(text: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_gpu_trains_in_bfloat16_and_goes_on_from_a_checkpoint(text: str, tmp_path: Path, compiled: bool) -> None:
     run = run_of(text, device="cuda", n_steps=60, compile=compiled)
