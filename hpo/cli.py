@@ -7,6 +7,7 @@ line, no traceback), 130 interrupted. Heavy packages are imported inside the com
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -109,11 +110,17 @@ def fit(
     """Fit the normalised loss curve of complete runs and write it as a JSON file."""
     from hpo.adapters.model_files import write_model
     from hpo.core.model import CollapseModel
+    from hpo.core.references import why_not_reference
 
-    model = CollapseModel.fit([one.curve() for one in _read_runs(curves, run, metric, total)])
+    read = [one.curve() for one in _read_runs(curves, run, metric, total)]
+    model = CollapseModel.fit(read)
+    left_out = [f"{curve.run_id}: {why}" for curve in read if (why := why_not_reference(curve))]
+    said = "; ".join(left_out[:5]) + (f"; and {len(left_out) - 5} more" if len(left_out) > 5 else "")
     if not model.references:
-        hint = "" if total else "; --total says where a run ends if its file does not"
-        _fail(f"CURVES: expected at least one complete run with a known horizon; found none{hint}", 2)
+        hint = "" if total else " (--total says where a run ends if its file does not)"
+        _fail(f"CURVES: expected at least one complete run; found none: {said}{hint}", 2)
+    if left_out:
+        typer.echo(f"hpo: left out {len(left_out)} of {len(read)} runs: {said}", err=True)
     try:
         write_model(output, model)
     except OSError as error:
@@ -169,6 +176,7 @@ def _sweep(config: Path, overrides: list[str], out: Path | None, *, dry_run: boo
     from hpo.engine.config import InputError, load_config, with_absolute_paths
     from hpo.engine.plan import plan_sweep
     from hpo.engine.run_folder import discard, new_run_folder
+    from hpo.engine.workload import check_device
 
     checked = with_absolute_paths(load_config(config, overrides))
     plan = plan_sweep(checked)
@@ -176,6 +184,7 @@ def _sweep(config: Path, overrides: list[str], out: Path | None, *, dry_run: boo
         _show_estimate(plan, as_json=as_json)
         return
     _require_sweep_packages()
+    check_device(checked)
     folder = new_run_folder(out, checked)
     try:
         _drive(plan, folder, resume=False, verify=verify, as_json=as_json)
@@ -208,9 +217,12 @@ def _drive(plan: Plan, folder: RunFolder, *, resume: bool, verify: bool, as_json
                 progress.say(f"run folder {folder.path}")
                 result = run_sweep(plan, folder, progress, resume=resume, verify=verify)
         except KeyboardInterrupt:
-            _fail(f"interrupted; everything is saved, go on with: hpo sweep --resume {folder.path}", 130)
+            _fail(f"interrupted; everything is saved, go on with: hpo sweep --resume {shlex.quote(str(folder.path))}", 130)
         except SweepError as error:
             _fail(f"{error} (logs in {folder.logs})", 1)
+        except OSError as error:
+            where = f"; go on with: hpo sweep --resume {shlex.quote(str(folder.path))}"
+            _fail(f"{error.strerror or error}: {error.filename or folder.path}{where}", 1)
     if as_json:
         _print_json(result)
     else:
@@ -239,11 +251,15 @@ def _refuse_with_resume(out: Path | None, overrides: list[str] | None, dry_run: 
 
 
 def _require_sweep_packages() -> None:
+    """Leave with one line if torch or Ray is missing; start again through a link if Ray could not start workers from here."""
     from importlib.util import find_spec
+
+    from hpo.engine.interpreter import restart_in_startable_path
 
     missing = [name for name in ("ray", "torch") if find_spec(name) is None]
     if missing:
         _fail(f"hpo sweep needs {' and '.join(missing)}: pip install 'collapse-hpo[sweep]'", 2)
+    restart_in_startable_path(sys.argv[1:])
 
 
 def _read_runs(paths: list[str], run: str | None, metric: str | None, total: str | None) -> list[RecordedRun]:

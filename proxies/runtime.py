@@ -26,17 +26,20 @@ LARGEST_MMAP_THRESHOLD = 1 << 25
 
 def choose_device(training: TrainingSettings) -> torch.device:
     """Return the device of ``training``; ``ValueError`` if this machine lacks it."""
-    if training.device == "auto":
+    return find_device(training.device)
+
+
+def find_device(name: str) -> torch.device:
+    """Return the device of that name ("auto": the GPU if there is one); ``ValueError`` if this machine lacks it."""
+    if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(training.device)
+        device = torch.device(name)
     except RuntimeError as error:
-        raise ValueError(f"training.device must name a torch device; found {training.device!r}") from error
+        raise ValueError(f"training.device must name a torch device; found {name!r}") from error
     count = {"cpu": 1, "cuda": torch.cuda.device_count()}.get(device.type, 0)
     if (device.index or 0) >= count:
-        raise ValueError(
-            f"training.device must be on this machine, which has {count} {device.type} devices; found {training.device!r}"
-        )
+        raise ValueError(f"training.device must be on this machine, which has {count} {device.type} devices; found {name!r}")
     return device
 
 

@@ -188,5 +188,5 @@ def _made_with_another(study: Study, pruner: CollapsePruner) -> str:
         return f"was made with {current}"
     n_pruned = len(study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.PRUNED,)))
     if n_pruned and not isinstance(study.pruner, CollapsePruner):
-        return f"has {n_pruned} trials that another pruner stopped"
+        return f"has {n_pruned} pruned trials and no mark of this pruner (attach it before the first trial to leave one)"
     return ""

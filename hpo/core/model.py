@@ -32,6 +32,8 @@ from hpo.core.shape import ShapeSettings, coordinates_of
 
 FloatArray = NDArray[np.float64]
 SCHEMA = 1
+PAST_HORIZON = 0.01
+"""Runs may end a report after their stated horizon; further on the horizon is not believed."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +211,7 @@ class CollapseModel:
             return "non_finite"
         if curve.fraction_seen is None:
             return "unknown_horizon"
-        if curve.fraction_seen > 1.0 + 1e-6:
+        if curve.fraction_seen > 1.0 + PAST_HORIZON:
             return "past_horizon"
         if curve.is_complete:
             return None

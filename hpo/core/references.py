@@ -190,12 +190,25 @@ def has_label(reference: Reference, family: str, metric: Metric) -> bool:
     return metric == reference.metric and (not family or reference.family in ("", family))
 
 
+def why_not_reference(curve: Curve) -> str | None:
+    """Return why a curve cannot teach the shape, None if it can."""
+    if curve.nonfinite_step is not None:
+        return f"not finite at step {curve.nonfinite_step:g}"
+    if curve.fraction_seen is None:
+        return "its total length is unknown"
+    if curve.final_loss is None:
+        return f"ends at {curve.fraction_seen:.0%} of its length"
+    if curve.diverging:
+        return "diverging"
+    if curve.fractions.size < 2 or curve.fractions[0] > 0.5:
+        return "logged too late or too rarely"
+    inside = curve.metric.to_model(np.append(curve.means, curve.final_loss))
+    return None if np.all(np.isfinite(inside)) else f"values outside the domain of {curve.metric.transform}"
+
+
 def is_reference(curve: Curve) -> bool:
     """True if a curve can teach the shape: complete, finite, not diverging, and logged from the first half on."""
-    if curve.final_loss is None or curve.diverging or curve.fractions.size < 2 or curve.fractions[0] > 0.5:
-        return False
-    inside = curve.metric.to_model(np.append(curve.means, curve.final_loss))
-    return bool(np.all(np.isfinite(inside)))
+    return why_not_reference(curve) is None
 
 
 def families_of(references: Sequence[Reference], settings: ShapeSettings) -> tuple[Family, ...]:

@@ -7,7 +7,7 @@ spends: ``--verify`` runs, which only check it, and steps repeated after a crash
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ class Spending:
     winner : float
         What the selected candidates cost beyond it.
     full_sweep : float
-        Every candidate trained to its end: what the sweep replaces.
+        Every candidate trained to its end, or to where it ended by itself (diverged, failed): what the sweep replaces.
     n_candidates : int
         Candidates.
     """
@@ -74,8 +74,11 @@ class Spending:
         }
 
 
-def spending(plan: Plan, steps: Mapping[str, int]) -> Spending:
-    """Return what was spent when each run, by name, was trained for so many ``steps`` (absent: none)."""
+def spending(plan: Plan, steps: Mapping[str, int], ended: Collection[str] = ()) -> Spending:
+    """Return what was spent when each run, by name, was trained for so many ``steps`` (absent: none).
+
+    ``ended`` names the runs that ended by themselves there: a full sweep would have spent no more on them.
+    """
 
     def trained(runs: Sequence[Run], until: float = math.inf) -> float:
         return sum(run.flops_at(min(steps.get(run.name, 0), until, run.n_steps)) for run in runs)
@@ -85,7 +88,7 @@ def spending(plan: Plan, steps: Mapping[str, int]) -> Spending:
         proxies=trained(plan.proxies),
         candidates=up_to_stop,
         winner=trained(plan.candidates) - up_to_stop,
-        full_sweep=sum(run.flops for run in plan.candidates),
+        full_sweep=sum(trained([run]) if run.name in ended else run.flops for run in plan.candidates),
         n_candidates=len(plan.candidates),
     )
 

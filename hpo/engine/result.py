@@ -75,6 +75,7 @@ def make_result(
     forecast = _forecast(winner)
     picks = _picks(plan, judgement, runs)
     steps = {run.name: runs.steps(run) for run in (*plan.proxies, *plan.candidates)}
+    ended = {c.run.name for c in candidates if c.state in ("diverged", "out_of_memory", "failed")}
     result = {
         "winner": dict(winner.run.searched),
         "forecast": {**{k: forecast[k] for k in ("final_loss", "lower", "upper")}, "at_fraction": _at_fraction(winner.run)},
@@ -84,7 +85,7 @@ def make_result(
         "error_spent": judgement.error_spent,
         "tie_set": judgement.tie_set,
         **{f"{rule}_pick": None if run is None else dict(run.searched) for rule, run in picks.items()},
-        **spending(plan, steps).to_result(),
+        **spending(plan, steps, ended).to_result(),
         "trials": [_trial(c, verified) for c in candidates],
         "seconds": round(seconds, 1),
     }

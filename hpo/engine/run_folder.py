@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -116,7 +117,8 @@ def new_run_folder(out: Path | None, config: SweepConfig) -> RunFolder:
     stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     run = RunFolder((out or Path("runs") / f"{config.name}-{stamp}").absolute())
     if run.config.exists():
-        raise InputError(f"--out: expected a new folder; found a run in {run.path} (go on with: hpo sweep --resume {run.path})")
+        go_on = f"hpo sweep --resume {shlex.quote(str(run.path))}"
+        raise InputError(f"--out: expected a new folder; found a run in {run.path} (go on with: {go_on})")
     if run.path.exists() and not (run.path.is_dir() and not any(run.path.iterdir())):
         raise InputError.at("--out", "a new or empty folder", f"{run.path}, which is not empty")
     try:
@@ -143,7 +145,7 @@ def existing_run_folder(path: Path) -> RunFolder:
     """Return the folder of a run to resume; :class:`InputError` if there is none."""
     run = RunFolder(path.absolute())
     if not run.config.is_file():
-        raise InputError.at("--resume", "the folder of a run, with its config.yaml", path)
+        raise InputError.at("--resume", "the folder of a run, with its config.yaml", str(path))
     return run
 
 

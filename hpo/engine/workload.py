@@ -7,8 +7,10 @@ a :class:`~hpo.core.recipe.Recipe`. Nothing here loads torch, so a sweep is plan
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from hpo.core.recipe import Recipe
@@ -133,7 +135,12 @@ class OwnWorkload:
 
     @classmethod
     def of(cls, config: SweepConfig, space: SearchSpace) -> OwnWorkload:
-        """Return the workload of ``config.trainable``; :class:`InputError` if it cannot be imported."""
+        """Return the workload of ``config.trainable``; :class:`InputError` if it cannot be imported.
+
+        Modules in the current folder are found, as with ``python -m``; Ray passes the path on to its workers.
+        """
+        if (here := str(Path.cwd())) not in sys.path:
+            sys.path.insert(0, here)
         functions: dict[str, Any] = {}
         for key in ("trainable", "recipe"):
             path = getattr(config, key)
@@ -158,6 +165,8 @@ class OwnWorkload:
         """Return what the user's ``recipe`` function says, or what the settings say by name."""
         try:
             made = _recipe_by_name(settings) if self.recipe_function is None else self.recipe_function(settings)
+        except InputError:
+            raise
         except ValueError as error:
             raise InputError(f"target: {error}") from None
         if made.n_steps is None or made.flops is None:
@@ -180,6 +189,22 @@ class OwnWorkload:
             expected = f"n_params, seq_len, batch_sequences and n_tokens or tpp, to solve {to_solve[0]}"
             raise InputError.at("target", expected, sorted(merged))
         return values
+
+
+def check_device(config: SweepConfig) -> None:
+    """Raise :class:`InputError` if the built-in family is to train on a device that this machine lacks.
+
+    Not part of planning: a sweep for another machine may be planned anywhere.
+    """
+    device = "auto" if config.training is None else config.training.device
+    if config.trainable is not None or device in ("auto", "cpu"):
+        return
+    from proxies.runtime import find_device
+
+    try:
+        find_device(device)
+    except ValueError as error:
+        raise restated(error) from None
 
 
 def restated(error: ValueError, prefix: str = "") -> InputError:

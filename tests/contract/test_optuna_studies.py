@@ -177,7 +177,7 @@ def test_attach_says_what_a_study_was_made_with(study: optuna.Study) -> None:
 
 def test_attach_says_that_another_pruner_stopped_trials(study: optuna.Study) -> None:
     add(study, {1: 3.0}, state=TrialState.PRUNED)
-    with pytest.warns(UserWarning, match="1 trials that another pruner stopped"):
+    with pytest.warns(UserWarning, match="1 pruned trials and no mark of this pruner"):
         attach(study, CollapsePruner())
 
 

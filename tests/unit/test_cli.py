@@ -73,6 +73,15 @@ def test_logs_that_do_not_tell_their_length_are_read_with_total(hpo, curves):
     assert json.loads(out)["final_loss"] == pytest.approx(3.0, rel=0.01)
 
 
+def test_runs_that_teach_nothing_are_named_with_the_reason(hpo, curves):
+    (curves / "young.csv").write_text(
+        "step,train_loss,total_steps\n" + "\n".join(f"{k},{3 - k / 100},1000" for k in range(1, 50))
+    )
+    code, _, err = hpo("fit", curves / "references.csv", curves / "young.csv", "-o", curves / "m.json")
+    assert code == 0
+    assert "young: ends at 5% of its length" in err
+
+
 @pytest.mark.parametrize("total", ["0", "-5", "soon", "nan"])
 def test_an_impossible_total_is_refused(hpo, curves, total):
     code, _, err = hpo("fit", curves / "references.csv", "--total", total, "-o", curves / "m.json")
