@@ -9,7 +9,7 @@ from hpo.engine import interpreter
 from hpo.engine.config import InputError
 
 
-class Replaced(Exception):
+class ReplacedError(Exception):
     """Stands for the process that execv would have become."""
 
 
@@ -19,7 +19,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
 
     def execv(path: str, arguments: list[str]) -> None:
         calls.append([path, *arguments])
-        raise Replaced
+        raise ReplacedError
 
     monkeypatch.setattr(interpreter.os, "execv", execv)
     monkeypatch.setattr(interpreter.tempfile, "gettempdir", lambda: str(tmp_path))
@@ -37,7 +37,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
 def test_an_environment_in_a_path_with_a_space_is_entered_through_a_link(started, monkeypatch, tmp_path):
     home = environment(monkeypatch, tmp_path / "my project" / "venv")
     for _ in range(2):  # the second time the link is there
-        with pytest.raises(Replaced):
+        with pytest.raises(ReplacedError):
             interpreter.restart_in_startable_path(["sweep", "a b.yaml"])
     path, *arguments = started[0]
     assert interpreter.is_startable(path)
