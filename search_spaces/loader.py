@@ -18,17 +18,17 @@ BUILT_IN = ("lr", "tau", "lr_tau", "batch_fixed_tau")
 """Names of the spaces that come with the package."""
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.2 numbers (``1e-3`` is one), and no key twice."""
+class YamlLoader(yaml.SafeLoader):
+    """Safe YAML with the numbers of YAML 1.2 (``1e-3`` is one), and no key twice."""
 
 
-_Loader.yaml_implicit_resolvers = {key: list(value) for key, value in yaml.SafeLoader.yaml_implicit_resolvers.items()}
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+"), list("-+.0123456789")
+YamlLoader.yaml_implicit_resolvers = {key: list(value) for key, value in yaml.SafeLoader.yaml_implicit_resolvers.items()}
+YamlLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
 )
 
 
-def _mapping_without_repeats(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
+def _mapping_without_repeats(loader: YamlLoader, node: yaml.MappingNode) -> dict[Hashable, Any]:
     loader.flatten_mapping(node)
     keys = [loader.construct_object(key, deep=True) for key, _ in node.value]
     for k, key in enumerate(keys):
@@ -37,7 +37,7 @@ def _mapping_without_repeats(loader: _Loader, node: yaml.MappingNode) -> dict[Ha
     return loader.construct_mapping(node, deep=True)
 
 
-_Loader.add_constructor("tag:yaml.org,2002:map", _mapping_without_repeats)
+YamlLoader.add_constructor("tag:yaml.org,2002:map", _mapping_without_repeats)
 
 
 def load_space(source: str | Path | Mapping[str, Any]) -> SearchSpace:
@@ -68,7 +68,7 @@ def load_space(source: str | Path | Mapping[str, Any]) -> SearchSpace:
 
 def _parsed(text: str, where: str) -> Any:
     try:
-        return _Loader(text).get_single_data()
+        return YamlLoader(text).get_single_data()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f" line {mark.line + 1}"

@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from hpo.core.schedules import Schedule, schedule
+from search_spaces.loader import YamlLoader
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -290,20 +291,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return data
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 takes ``1e-3`` for a string; this one takes it for the number everybody means."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"),
-    list("-+.0123456789"),
-)
-
-
 def _parse_yaml(text: str, where: str) -> Any:
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+        return yaml.load(text, Loader=YamlLoader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" in line {mark.line + 1}" if mark is not None else ""
@@ -346,6 +336,7 @@ def _problem_text(path: str, problem: Any) -> str:
             return f"{nested[1] if path == 'config' else f'{path}.{nested[1]}'}: {nested[2]}"
         return f"{path}: {inner}"
     expected = re.sub(r"^(Input|String|List|Dictionary) should (be )?", "", message).replace("have at least", "at least")
+    expected = re.sub(r"^a valid dictionary or instance of \w+$", "a block of keys and values", expected)
     expected = re.sub(r" after validation, not \d+$", "", expected)
     return f"{path}: expected {expected}; found {_shown(problem['input'])}"
 

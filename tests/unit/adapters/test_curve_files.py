@@ -92,7 +92,7 @@ def test_a_plain_log_is_one_run_named_after_its_file(tmp_path, header):
     assert run.metric.name == "train_loss"
     assert (run.horizon, run.recipe) == (None, None)
     assert run.values.tolist() == [3.5, 3.25]
-    with pytest.raises(ValueError, match="until needs a known horizon"):
+    with pytest.raises(ValueError, match="only where its whole length is known"):
         run.curve(until=0.5)
 
 

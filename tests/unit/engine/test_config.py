@@ -131,3 +131,17 @@ def test_an_override_reaches_a_block_that_the_file_leaves_out(tmp_path, tiny):
 
 def test_the_demo_is_a_valid_configuration(repository: Path):
     assert load_config(repository / "bench" / "demo.yaml").stopping.at <= 0.2
+
+
+def test_a_key_given_twice_is_refused(tmp_path: Path):
+    path = tmp_path / "twice.yaml"
+    path.write_text("name: a\nname: b\n")
+    with pytest.raises(InputError, match="key 'name' is given twice in line 1"):
+        load_config(path)
+
+
+def test_a_number_where_a_block_belongs_is_told_in_plain_words(tmp_path: Path):
+    path = tmp_path / "flat.yaml"
+    path.write_text("search: 3\n")
+    with pytest.raises(InputError, match="search: expected a block of keys and values; found 3"):
+        load_config(path)
