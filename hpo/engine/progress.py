@@ -15,6 +15,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from hpo.engine.plan import Run
 from hpo.engine.worker import Job
 
+PLAIN_EVERY_S = 15.0
+"""Where there is no terminal, no longer silence than this while trials report."""
+
 
 class SweepProgress:
     """Shows trials as they run; implements :class:`hpo.engine.ray_trials.TrialEvents`.
@@ -35,6 +38,7 @@ class SweepProgress:
         self._done_flops = self._done_before = 0.0
         self._total_flops = total_flops
         self._started: float | None = None
+        self._said_at = time.monotonic()
         self._live = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -57,6 +61,7 @@ class SweepProgress:
 
     def say(self, line: str) -> None:
         """Show one line that stays."""
+        self._said_at = time.monotonic()
         self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def expect(self, total_flops: float) -> None:
@@ -92,6 +97,8 @@ class SweepProgress:
             self._add(self._runs[job.name].flops_at(step) - self._runs[job.name].flops_at(before))
         if job.name in self._bars:
             self._live.update(self._bars[job.name], completed=step, note=f"loss {loss:.4f}")
+        if not self._console.is_terminal and time.monotonic() - self._said_at >= PLAIN_EVERY_S and math.isfinite(loss):
+            self.say(f"{job.name}: step {step} of {job.stop_step}, loss {loss:.4f}{self._left()}")
 
     def ended(self, job: Job) -> None:
         """Close the job's bar."""
