@@ -115,9 +115,7 @@ class RecordedRun:
         if not 0 < until <= 1:
             raise ValueError(f"until must lie in (0, 1]; found {until!r}")
         if self.horizon is None:
-            raise ValueError(
-                f"run {self.run_id}: it can be cut only where its whole length is known (total_steps); found none"
-            )
+            raise ValueError(f"run {self.run_id}: it can be cut only where its whole length is known (total_steps); found none")
         return np.ones(self.steps.size, dtype=bool) if until == 1 else self.steps <= until * self.horizon
 
     def _end_value(self) -> float | None:
