@@ -129,7 +129,7 @@ def test_a_forecast_that_abstains_says_why_and_gives_no_number(hpo, curves):
         (("forecast", "references.csv", "--model", "model.json"), "expected one run (choose it by --run ID); found 5"),
         (("forecast", "references.csv", "--model", "model.json", "--run", "r9"), "r9"),
         (("forecast", "target.csv", "--model", "model.json", "--at", "1.5"), "--at: expected a fraction"),
-        (("forecast", "plain.csv", "--model", "model.json", "--at", "0.5"), "horizon"),
+        (("forecast", "plain.csv", "--model", "model.json", "--at", "0.5"), "only where its whole length is known"),
         (("sweep",), "either CONFIG or --resume RUN; found neither"),
         (("sweep", "x.yaml", "--resume", "y"), "found both"),
         (("sweep", "--resume", "nowhere"), "--resume: expected the folder of a run"),
