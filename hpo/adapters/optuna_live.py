@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import optuna
@@ -16,7 +15,6 @@ from optuna.study import Study
 from optuna.trial import Trial
 
 from hpo.adapters.optuna_pruner import CollapsePruner
-from hpo.adapters.optuna_scale import jsonable
 
 MARK = "collapse_pruner"
 """User attribute of a study under which :func:`attach` and :func:`report` leave the pruner's settings."""
@@ -102,18 +100,8 @@ def finish(trial: Trial) -> None:
     decision = study.pruner.decision(trial.number, study) if isinstance(study.pruner, CollapsePruner) else None
     if decision is None or not decision.pruned:
         return
-    said: dict[str, Any] = {
-        "predicted_final": decision.forecast,
-        "predicted_lower": decision.lower,
-        "predicted_upper": decision.upper,
-        "stopped_at": decision.step,
-        "stopped_fraction": decision.fraction,
-        "p_best": decision.p_best,
-        "reason": decision.reason,
-        "reason_text": decision.detail,
-    }
-    for key, value in said.items():
-        trial.set_user_attr(key, jsonable(value))
+    for key, value in decision.attributes().items():
+        trial.set_user_attr(key, value)
 
 
 @dataclass

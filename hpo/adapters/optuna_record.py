@@ -78,6 +78,20 @@ class TrialDecision:
         """Return a JSON-ready dict."""
         return {key: jsonable(value) for key, value in asdict(self).items()}
 
+    def attributes(self) -> dict[str, Any]:
+        """Return what a stopped trial's user attributes say of the decision, JSON-ready."""
+        said = {
+            "predicted_final": self.forecast,
+            "predicted_lower": self.lower,
+            "predicted_upper": self.upper,
+            "stopped_at": self.step,
+            "stopped_fraction": self.fraction,
+            "p_best": self.p_best,
+            "reason": self.reason,
+            "reason_text": self.detail,
+        }
+        return {key: jsonable(value) for key, value in said.items()}
+
 
 def record_of(
     decision: Decision, scale: Scale, *, trial: int, step: int | None, detail: str = "", **about: Any

@@ -16,7 +16,6 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from ray.tune.search.optuna import OptunaSearch
 
 from hpo.adapters.optuna_record import TrialDecision
-from hpo.adapters.optuna_scale import jsonable
 from hpo.adapters.ray_log import Event
 from hpo.adapters.ray_reports import allow_missing_metrics, number_in, step_in
 
@@ -60,17 +59,7 @@ class CollapseSearch(OptunaSearch):
 
     def stop(self, trial_id: str, decision: TrialDecision) -> None:
         """Take note that the scheduler stops a trial."""
-        said = {
-            "predicted_final": decision.forecast,
-            "predicted_lower": decision.lower,
-            "predicted_upper": decision.upper,
-            "stopped_at": decision.step,
-            "stopped_fraction": decision.fraction,
-            "p_best": decision.p_best,
-            "reason": decision.reason,
-            "reason_text": decision.detail,
-        }
-        self._stops[trial_id] = {key: jsonable(value) for key, value in said.items()}
+        self._stops[trial_id] = decision.attributes()
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Report a value to the study; results without one, and steps not beyond the last, are passed over."""
