@@ -198,7 +198,9 @@ class CollapseModel:
                 blocks.append(([i], curve.metric.to_model([curve.final_loss]), np.zeros((1, 1)), np.inf))
             else:
                 family = self.family_of(curve)
-                assert family is not None  # noqa: S101 - _abstains has checked
+                if family is None:
+                    found.status[i] = "no_family"
+                    continue
                 shape = family.shape_for([coordinates_of(curve.recipe)])
                 groups.setdefault((self.families.index(family), shape.controls), []).append(i)
         for (index, controls), members in groups.items():
@@ -206,18 +208,14 @@ class CollapseModel:
         return replace(found, law=Law.of(blocks))
 
     def _abstains(self, curve: Curve) -> str | None:
-        """Return the status under which a curve is not judged, None if it is."""
+        """Return the status under which a curve is not judged whatever its family, None if none applies."""
         if curve.nonfinite_step is not None:
             return "non_finite"
         if curve.fraction_seen is None:
             return "unknown_horizon"
         if curve.fraction_seen > 1.0 + PAST_HORIZON:
             return "past_horizon"
-        if curve.is_complete:
-            return None
-        if not self.references:
-            return "no_references"
-        return "no_family" if self.family_of(curve) is None else None
+        return None if curve.is_complete or self.references else "no_references"
 
     def _align_group(
         self, family: Family, controls: tuple[str, ...], members: list[int], curves: Sequence[Curve], found: _Found
