@@ -14,23 +14,22 @@ a run borrows most from runs of its own schedule, something from all, and a size
 forecast by itself. Since the covariance is a product, references cost one n × n inverse. K is shrunk towards a Brownian motion
 in −log t̂; predictions are Student-t.
 
-Deviations
-----------
-A textbook inverse Wishart counts n references however much of their freedom the fit has used; with few references that makes
-K too small. The degrees of freedom used here are n minus the effective number of coefficients, Σ(1 − h_i).
+Effects have a prior size of their own, not one relative to the misfit: runs that scatter widely for reasons unknown must not
+be explained by τ. So where the fitted misfit is above its prior, effect and schedule sds shrink by as much. Where a
+schedule is unknown, τ is not used. How K is fitted: :mod:`hpo.core.misfit`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hpo.core.curve import BIN_EDGES, Curve
+from hpo.core.misfit import MisfitPrior, fit_misfit
 from hpo.core.recipe import Recipe
 
 FloatArray = NDArray[np.float64]
@@ -59,13 +58,17 @@ class ShapeSettings:
     template_sd : float
         Prior sd of the common curve about m, in multiples of a run's misfit sd; 0: the mean is m itself.
     effect_sd : tuple of (name, sd)
-        Prior sd of each control's effect per unit of its log, in the same multiples. A control missing here is not used.
+        Prior sd of each control's effect per unit of its log, in the same multiples as long as the misfit is as its prior
+        says, less where it is larger. A control missing here is not used.
     schedule_sd, schedule_effects : float
         Prior sd of a schedule's own curve about the common one; and of its own effects, as a share of the common ones'.
     schedule_length : float
         Root mean square difference of two schedules' values over which they are alike.
     mean : {"response", "surrogate", "none"}
         m: the response mean where it can be fitted, the papers' surrogate, or none.
+    tail_dof : float
+        Degrees of freedom of the law of the references' own misfits: a run that follows the family badly counts less in K.
+        Infinite: all count alike.
     outlier_sd : float
         Bins further than this many sd from what all others say (spikes) lose their weight; infinite: none does.
 
@@ -80,17 +83,20 @@ class ShapeSettings:
     covariance_weight: float = 6.0
     scale_weight: float = 2.0
     template_sd: float = 1000.0
-    effect_sd: tuple[tuple[str, float], ...] = (("log_tau", 10.0), ("log_tau_squared", 4.0), ("log_tpp", 6.0), ("log_n", 2.0))
-    schedule_sd: float = 4.0
+    effect_sd: tuple[tuple[str, float], ...] = (("log_tau", 7.0), ("log_tau_squared", 3.0), ("log_tpp", 3.0), ("log_n", 1.0))
+    schedule_sd: float = 2.0
     schedule_effects: float = 1.0
     schedule_length: float = 0.1
     mean: str = "response"
+    tail_dof: float = 4.0
     outlier_sd: float = 4.0
 
     def __post_init__(self) -> None:
         for name in ("brownian_sd", "covariance_weight", "scale_weight", "template_sd", "schedule_sd", "outlier_sd"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be at least 0; found {getattr(self, name)!r}")
+        if not self.tail_dof > 0:
+            raise ValueError(f"tail_dof must be above 0; found {self.tail_dof!r}")
         if self.mean not in ("response", "surrogate", "none"):
             raise ValueError(f"mean must be response, surrogate or none; found {self.mean!r}")
 
@@ -119,9 +125,14 @@ def coordinates_of(recipe: Recipe | None) -> Coordinates:
 
 
 def common_controls(runs: Sequence[Coordinates], settings: ShapeSettings) -> tuple[str, ...]:
-    """Return the controls that every run knows and the settings use, in a fixed order."""
+    """Return the controls that every run knows and the settings use, in a fixed order.
+
+    Not τ where a schedule is unknown: its effect is one under a schedule, and would only explain the schedules' differences.
+    """
     used = dict(settings.effect_sd)
-    return tuple(name for name in CONTROLS if used.get(name) and all(name in run.controls for run in runs))
+    scheduled = all(run.schedule is not None for run in runs)
+    known = (name for name in CONTROLS if used.get(name) and all(name in run.controls for run in runs))
+    return tuple(name for name in known if scheduled or name != "log_tau")
 
 
 def residuals_at_nodes(curve: Curve, nodes: FloatArray = NODES) -> FloatArray:
@@ -321,26 +332,24 @@ def fit_shape(
     nodes = NODES[keep]
     target = residuals[:, keep] - (0.0 if means is None else means[:, keep])
     centre = np.array([np.mean([run.controls[c] for run in runs]) for c in controls])
-    kernel = run_kernel(runs, runs, controls, centre, settings)
-    inverse: FloatArray = np.asarray(np.linalg.inv(kernel + np.eye(len(runs))), dtype=np.float64)
-    solved = inverse @ target  # also the regression errors: R − k(k + 1)⁻¹R
-    covariance, dof = _misfit_covariance(solved, float(np.trace(inverse)), nodes, settings)
-    return Shape(nodes, controls, covariance, dof, settings, centre, tuple(runs), inverse, solved)
+    prior = MisfitPrior(settings.brownian_sd, settings.scale_weight, settings.covariance_weight, settings.tail_dof)
+    share = 0.0 if settings.brownian_sd > 0 else 1.0
+    for _ in range(_SHARE_PASSES):  # from no effects at all: two runs that scatter widely stay unexplained
+        used = _with_effects(settings, share)
+        kernel = run_kernel(runs, runs, controls, centre, used)
+        inverse: FloatArray = np.asarray(np.linalg.inv(kernel + np.eye(len(runs))), dtype=np.float64)
+        solved = inverse @ target  # also the regression errors: R − k(k + 1)⁻¹R
+        misfit = fit_misfit(solved, float(np.trace(inverse)), nodes, prior)
+        last, share = share, min(1.0, settings.brownian_sd / max(misfit.scale, 1e-300))
+        if settings.brownian_sd == 0 or abs(share - last) < 1e-3:
+            break
+    return Shape(nodes, controls, misfit.covariance, misfit.dof, used, centre, tuple(runs), inverse, solved)
 
 
-def _misfit_covariance(
-    error: FloatArray, n_free: float, nodes: FloatArray, settings: ShapeSettings
-) -> tuple[FloatArray, float]:
-    """Return K and its degrees of freedom from regression errors, shrunk to a Brownian motion of fitted scale."""
-    age = -np.log(nodes)
-    judged = nodes >= 0.1
-    squares = float(np.sum(np.mean(error[:, judged] ** 2 / age[judged], axis=1))) if judged.any() else 0.0
-    scale = _pooled(settings.brownian_sd**2, settings.scale_weight, squares, n_free)
-    prior = scale * np.minimum(age[:, None], age[None, :])
-    covariance = _pooled(prior, settings.covariance_weight, error.T @ error, n_free)
-    return np.asarray(covariance, dtype=np.float64), max(settings.covariance_weight + n_free, 1.0)
+_SHARE_PASSES = 8
 
 
-def _pooled(prior: Any, weight: float, sum_of_squares: Any, n: float) -> Any:
-    """Return (weight · prior + sum of squares) / (weight + n), the prior itself where its weight is infinite."""
-    return prior if np.isinf(weight) else (weight * prior + sum_of_squares) / max(weight + n, 1e-12)
+def _with_effects(settings: ShapeSettings, share: float) -> ShapeSettings:
+    """Return the settings with the effects' and schedules' sds times ``share``."""
+    effects = tuple((name, sd * share) for name, sd in settings.effect_sd)
+    return replace(settings, effect_sd=effects, schedule_sd=settings.schedule_sd * share)
