@@ -79,11 +79,11 @@ class ShapeSettings:
     ``brownian_sd`` above 0 that dwarfs the noise, and no mean: the last value, that is the current best.
     """
 
-    brownian_sd: float = 0.015
+    brownian_sd: float = 0.01
     covariance_weight: float = 6.0
-    scale_weight: float = 2.0
+    scale_weight: float = 1.0
     template_sd: float = 1000.0
-    effect_sd: tuple[tuple[str, float], ...] = (("log_tau", 7.0), ("log_tau_squared", 3.0), ("log_tpp", 3.0), ("log_n", 1.0))
+    effect_sd: tuple[tuple[str, float], ...] = (("log_tau", 15.0), ("log_tau_squared", 6.0), ("log_tpp", 3.0), ("log_n", 1.0))
     schedule_sd: float = 2.0
     schedule_effects: float = 1.0
     schedule_length: float = 0.1
