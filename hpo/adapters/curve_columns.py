@@ -9,40 +9,54 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hpo.adapters.curve_column_names import (
+    EPOCH_NAMES,
+    LOSS,
+    LR_NAMES,
+    SCORE,
+    STEP_NAMES,
+    TOKEN_NAMES,
+    TRAIN_NAMES,
+    VAL_NAMES,
+    Columns,
+    canonical,
+    first_of,
+    likeliest_loss,
+    listed,
+    plain,
+)
 from hpo.adapters.curve_tables import BoolArray, CurveTable, FloatArray
 from hpo.core.metric import Metric
 
-STEP_NAMES = ("step", "steps", "iteration", "iterations", "iter", "global_step", "_step", "train_step", "training_step")
-TOKEN_NAMES = ("tokens", "n_tokens", "num_tokens", "tokens_seen", "consumed_tokens")
-TRAIN_NAMES = ("train_loss", "loss", "train/loss", "training_loss", "train loss")
-VAL_NAMES = ("val_loss", "valid_loss", "validation_loss", "eval_loss", "val/loss", "valid/loss", "eval/loss")
-LR_LOG_NAMES = ("lr_at_step", "lr", "learning_rate")
 OWN_TEXTS = ("source", "family", "group", "run_id", "hp")
-_LOSS = re.compile(r"loss|nll|cross.?entropy|perplexity|ppl", re.IGNORECASE)
-_SCORE = re.compile(
-    r"(?:^|[_/ .-])(acc|accuracy|score|auc|f1|map|bleu|rouge|ssim|mean_average_precision)(?:$|[_/ .@-])", re.IGNORECASE
-)
 _END_VALUE = re.compile(r"final_", re.IGNORECASE)
+_DISORDERED = 0.1
+"""Share of points that go back to an earlier step above which a log is not in order of writing: then no restarts are seen."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rows:
-    """The rows of one run: the metric's points sorted by step, and access to everything else recorded beside them."""
+    """The rows of one run: the metric's points sorted by step, and access to everything else recorded beside them.
+
+    ``restarts`` are the steps at which the log went back; what was logged twice there counts as logged last.
+    """
 
     table: _Layout = field(repr=False)
     run_id: str
     metric: Metric
+    metric_column: str
     steps: FloatArray
     values: FloatArray
     tokens: FloatArray | None
     learning_rates: FloatArray | None
+    restarts: tuple[float, ...]
     rows: NDArray[np.int64] = field(repr=False)
 
     @property
@@ -53,7 +67,20 @@ class Rows:
     @property
     def steps_are_tokens(self) -> bool:
         """True if the file has no step column and counts in tokens."""
-        return self.table.step in TOKEN_NAMES
+        return self.table.step == self.table.tokens
+
+    @property
+    def horizon_name(self) -> str:
+        """Column with the last step of the full run, in the unit of its steps."""
+        return f"total_{self.table.unit}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader guessed and left out, in words; the same for all runs of a file but for the restarts."""
+        guess = self.table.explanation(self.metric_column)
+        again = ", ".join(f"{step:g}" for step in self.restarts[:5]) + (", …" if len(self.restarts) > 5 else "")
+        restarted = f"run {self.run_id}: restarted at {again}; where steps were logged twice the later ones count"
+        return (*self.table.source.notes, *([guess] if guess else []), *([restarted] if self.restarts else []))
 
     def number(self, name: str) -> float | None:
         """Return the run's value of a scalar column: its first number, None if there is none or it varies (a log)."""
@@ -76,9 +103,9 @@ class Rows:
         column = _own_lr_log(self.table, self.rows)
         if column is None:
             return np.zeros(0), np.zeros(0)
-        steps, rates = self.table.steps[self.rows], self.table.numbers(column)[self.rows]
-        known = np.isfinite(steps) & np.isfinite(rates)
-        return steps[known], rates[known]
+        known = self.rows[np.isfinite(self.table.numbers(column)[self.rows])]
+        last, _ = logged_last(np.sort(known), self.table.steps)
+        return self.table.steps[last], self.table.numbers(column)[last]
 
     @property
     def hp(self) -> dict[str, Any]:
@@ -117,25 +144,60 @@ class Rows:
 class _Layout:
     """Columns of one table by their role, each converted at most once."""
 
-    def __init__(self, source: CurveTable) -> None:
+    def __init__(self, source: CurveTable, told: Columns) -> None:
         self.source = source
+        self.told = told
         self._by_name = {name.lower(): name for name in reversed(source.columns)}
+        self._by_plain_name = {plain(name): name for name in reversed(source.columns)}
         self._numbers: dict[str, FloatArray] = {}
         self._codes: dict[str, tuple[NDArray[np.int64], list[Any]]] = {}
-        step = self.first_of(STEP_NAMES) or self.first_of(TOKEN_NAMES)
+        self.tokens = self._told("tokens", told.tokens) or self.first_of(TOKEN_NAMES)
+        step = self._told("step", told.step) or self.first_of(STEP_NAMES)
+        self.unit = "steps" if step is not None and step != self.tokens else "tokens" if self.tokens is not None else "epochs"
+        step = step or self.tokens or self.first_of(EPOCH_NAMES)
         if step is None:
-            raise ValueError(f"{source.path}: expected a step column ({', '.join(STEP_NAMES)}); found {_names(source.columns)}")
+            raise ValueError(
+                f"{source.path}: expected a step column ({', '.join(STEP_NAMES[:7])}, …), or --step; "
+                f"found {listed(source.columns)}"
+            )
         self.step = step
         self.steps = self.numbers(step)
-        self.tokens = self.first_of(TOKEN_NAMES)
         if not np.isfinite(self.steps).any():
             raise ValueError(f"{source.path}: column {step}: expected numbers; found none")
+
+    def _told(self, role: str, name: str | None) -> str | None:
+        """Return the column that the user names for a role, None if none is named."""
+        if name is None:
+            return None
+        column = self.find(name)
+        if column is None:
+            raise ValueError(f"{self.source.path}: --{role} {name!r} is not a column; found {listed(self.source.columns)}")
+        return column
+
+    def explanation(self, metric: str) -> str | None:
+        """Return which columns were guessed, None if they carry our own names or were told."""
+        lr = self.lr_log
+        roles = (
+            ("step", self.step, self.told.step, ("step",)),
+            ("loss", metric, self.told.loss, (canonical(metric), metric if self.loss_columns == ["loss"] else "")),
+            ("lr", lr, self.told.lr, ("lr_at_step", "lr", None)),
+        )
+        if all(told is not None or column in own for _, column, told, own in roles):
+            return None
+        said = [f"{role} is column {column!r}" for role, column, told, _ in roles if column is not None and told is None]
+        counted = "" if self.unit == "steps" else f" (progress counted in {self.unit})"
+        others = [name for name in self.loss_columns if name != metric]
+        besides = f"; other losses: {listed(others, 6)}" if others and self.told.loss is None else ""
+        options = "/".join(f"--{role}" for role, column, told, _ in roles if column is not None and told is None)
+        return f"{self.source.path}: guessed that {', '.join(said)}{counted}{besides} ({options} to say otherwise)"
 
     def find(self, name: str) -> str | None:
         return self._by_name.get(name.lower())
 
     def first_of(self, names: tuple[str, ...]) -> str | None:
-        return next((column for name in names if (column := self.find(name)) is not None), None)
+        return next((column for name in names if (column := self.find(name)) is not None), None) or first_of(
+            self._by_plain_name, names
+        )
 
     def numbers(self, column: str) -> FloatArray:
         if column not in self._numbers:
@@ -150,7 +212,7 @@ class _Layout:
     def order(self) -> tuple[NDArray[np.int64], list[str], NDArray[np.int64]]:
         """Return (rows grouped by run and sorted by step, the runs' ids, where each run starts and the end)."""
         column = self.find("run_id")
-        codes, names = (np.zeros(self.source.n_rows, dtype=np.int64), [self.source.path.stem])
+        codes, names = (np.zeros(self.source.n_rows, dtype=np.int64), [self.source.name or self.source.path.stem])
         if column is not None:
             codes, found = self.codes(column)
             names = [str(name) for name in found]
@@ -164,16 +226,17 @@ class _Layout:
     @property
     def lr_log(self) -> str | None:
         """Column with the learning rate at each row, if any; ``lr`` may be one (see :meth:`Rows.number`)."""
-        return self.first_of(LR_LOG_NAMES)
+        column = self._told("lr", self.told.lr) or self.first_of(LR_NAMES)
+        return column if column is not None and self.source.is_numeric(column) else None
 
     @property
     def metric_columns(self) -> list[str]:
         """Numeric columns that look like a loss or a score."""
-        return [name for name in self.loss_columns + self._matching(_SCORE) if not _END_VALUE.match(name)]
+        return [name for name in self.loss_columns + self._matching(SCORE) if not _END_VALUE.match(name)]
 
     @property
     def loss_columns(self) -> list[str]:
-        return [name for name in self._matching(_LOSS) if not _END_VALUE.match(name)]
+        return [name for name in self._matching(LOSS) if not _END_VALUE.match(name)]
 
     @property
     def setting_columns(self) -> list[str]:
@@ -186,7 +249,11 @@ class _Layout:
 
 
 def split_runs(
-    source: CurveTable, asked: str | None, mode: Literal["min", "max"] | None, own_metric: Metric | None
+    source: CurveTable,
+    asked: str | None,
+    mode: Literal["min", "max"] | None,
+    own_metric: Metric | None,
+    told: Columns | None = None,
 ) -> Iterator[Rows]:
     """Yield the rows of each run of a table, in order of appearance; a run without values of the metric has no points.
 
@@ -198,8 +265,10 @@ def split_runs(
         Direction; None reads it off the column's name.
     own_metric : Metric or None
         The metric of a file that states it.
+    told : Columns, optional
+        Columns that the user names; ``told.loss`` is ``asked``.
     """
-    layout = _Layout(source)
+    layout = _Layout(source, replace(told or Columns(), loss=asked))
     if own_metric is not None and asked in (None, own_metric.name):
         column, metric = own_metric.name, own_metric
     else:
@@ -209,17 +278,41 @@ def split_runs(
     logged = _Logged(layout, column)
     for name, start, end in zip(names, bounds[:-1], bounds[1:], strict=True):
         mine = rows[start:end]
-        kept = mine[logged.in_run(mine)]
+        kept, restarts = logged_last(np.sort(mine[logged.in_run(mine)]), layout.steps)
         yield Rows(
             table=layout,
             run_id=name,
             metric=metric,
+            metric_column=column,
             steps=layout.steps[kept],
             values=layout.numbers(column)[kept],
             tokens=_if_any(layout, layout.tokens, kept),
             learning_rates=_if_any(layout, _own_lr_log(layout, mine), kept),
+            restarts=restarts,
             rows=mine,
         )
+
+
+def logged_last(rows: NDArray[np.int64], steps: FloatArray) -> tuple[NDArray[np.int64], tuple[float, ...]]:
+    """Return the rows that hold a run's points, sorted by step, each step once, and the steps at which it was restarted.
+
+    Where the log goes back to an earlier step, what it had said from there on is dropped: the later segment counts. A log
+    whose rows are in no order is sorted instead, and of a step logged twice the later row counts.
+
+    Parameters
+    ----------
+    rows : ndarray of int, shape (n,)
+        In the order of writing.
+    steps : ndarray
+        The step of every row of the table.
+    """
+    at = steps[rows]
+    back = np.flatnonzero(np.diff(at) < 0)
+    if back.size > max(1.0, _DISORDERED * at.size):
+        order = np.argsort(at, kind="stable")
+        rows, at, back = rows[order], at[order], back[:0]
+    lowest_after = np.minimum.accumulate(np.append(at[1:], np.inf)[::-1])[::-1]
+    return rows[at < lowest_after], tuple(float(step) for step in at[back + 1])
 
 
 class _Logged:
@@ -249,38 +342,38 @@ class _Logged:
 
 def _metric_column(layout: _Layout, asked: str | None) -> str:
     if asked is not None:
-        aliases = next((names for names in (TRAIN_NAMES, VAL_NAMES) if asked.lower() in names), ())
+        aliases = next((names for names in (TRAIN_NAMES, VAL_NAMES) if plain(asked) in names), ())
         column = layout.find(asked) or layout.first_of(aliases)
         if column is None or column == layout.step or column.lower() in OWN_TEXTS:
-            found = _names(layout.metric_columns) or _names(layout.source.columns)
+            found = listed(layout.metric_columns or layout.source.columns)
             raise ValueError(f"{layout.source.path}: metric {asked!r} is not a column; found {found}")
         return column
-    for names in (TRAIN_NAMES, VAL_NAMES):
-        column = layout.first_of(names)
-        if column is not None and np.isfinite(layout.numbers(column)).any():
-            return column
     losses = [name for name in layout.loss_columns if np.isfinite(layout.numbers(name)).any()]
-    if len(losses) == 1:
-        return losses[0]
+    for names in (TRAIN_NAMES, VAL_NAMES):
+        column = layout.first_of(tuple(name for name in names if layout.first_of((name,)) in losses))
+        if column is not None:
+            return column
+    likeliest = likeliest_loss(losses)
+    if likeliest is not None:
+        return likeliest
     written = layout.first_of(TRAIN_NAMES) or layout.first_of(VAL_NAMES)
     if not losses and written is not None:  # every value is NaN: a run that diverged at once
         return written
-    found = _names(losses or layout.metric_columns or layout.source.columns)
-    raise ValueError(f"{layout.source.path}: expected one loss column, or metric=; found {found}")
+    found = listed(losses or layout.metric_columns or layout.source.columns)
+    raise ValueError(f"{layout.source.path}: expected one loss column, or --loss; found {found}")
 
 
 def _metric_of(layout: _Layout, column: str, mode: Literal["min", "max"] | None) -> Metric:
-    name = column.lower()
-    canonical = "train_loss" if name in TRAIN_NAMES else "val_loss" if name in VAL_NAMES else column
     values = layout.numbers(column)
     values = values[np.isfinite(values)]
-    end = "window" if name in TRAIN_NAMES or name.startswith("train") else "last"
+    name = canonical(column)
+    end = "window" if name == "train_loss" or name.lower().startswith("train") else "last"
     if mode is None:
-        mode = "max" if _SCORE.search(column) and not _LOSS.search(column) else "min"
+        mode = "max" if SCORE.search(column) and not LOSS.search(column) else "min"
     if mode == "max":
         inside = values.size > 0 and values.min() >= 0 and values.max() < 1
-        return Metric(canonical, transform="log1m" if inside else "identity", end=end, mode="max")
-    return Metric(canonical, transform="identity" if (values <= 0).any() else "log", end=end)
+        return Metric(name, transform="log1m" if inside else "identity", end=end, mode="max")
+    return Metric(name, transform="identity" if (values <= 0).any() else "log", end=end)
 
 
 def _own_lr_log(layout: _Layout, rows: NDArray[np.int64]) -> str | None:
@@ -298,7 +391,3 @@ def _if_any(layout: _Layout, column: str | None, rows: NDArray[np.int64]) -> Flo
         return None
     values = layout.numbers(column)[rows]
     return values if np.isfinite(values).any() else None
-
-
-def _names(columns: list[str], at_most: int = 12) -> str:
-    return ", ".join(columns[:at_most]) + (", …" if len(columns) > at_most else "")

@@ -1,8 +1,9 @@
-"""Read recorded learning curves from files and write them back: one row a logged point, one run a ``run_id``.
+"""Read recorded learning curves from logs and write them back: one row a logged point, one run a ``run_id``.
 
-The tidy columns are ``source, family, group, run_id, seed, n_params, batch_tokens, seq_len, optimizer, lr, weight_decay,
-beta1, beta2, warmup_steps, schedule, total_steps, total_tokens, step, tokens, train_loss, val_loss, lr_at_step, dataset,
-hp``; all but a step and a metric may be absent, and a plain ``step,loss`` file is one run named after the file.
+Logs of all formats become tables first (:mod:`hpo.adapters.readers`). The tidy columns are ``source, family, group, run_id,
+seed, n_params, batch_tokens, seq_len, optimizer, lr, weight_decay, beta1, beta2, warmup_steps, schedule, total_steps,
+total_tokens, step, tokens, train_loss, val_loss, lr_at_step, dataset, hp``; all but a step and a metric may be absent, and a
+plain ``step,loss`` file is one run named after the file.
 
 **Which rows hold a value.** Logs mix metrics in one table, so a metric without a number in a row can mean "not logged
 here" or "was not a number". One rule for all formats:
@@ -21,7 +22,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,9 +32,11 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from hpo.adapters.atomic import write_bytes
+from hpo.adapters.curve_column_names import Columns
 from hpo.adapters.curve_columns import Rows, split_runs
 from hpo.adapters.curve_recipe import run_horizon, run_recipe
-from hpo.adapters.curve_tables import CurveTable, find_files, read_table
+from hpo.adapters.curve_tables import CurveTable
+from hpo.adapters.readers.registry import find_files, read_table
 from hpo.adapters.schedule_names import schedule_text
 from hpo.core.curve import Curve
 from hpo.core.metric import Metric
@@ -60,6 +63,10 @@ class RecordedRun:
         Last step of the full run, in the unit of ``steps``; None if unknown.
     settings : dict
         Everything known of the run's settings, recorded end values (``final_full_val_loss``) included.
+    restarts : tuple of float
+        Steps at which the log went back and was written anew.
+    notes : tuple of str
+        What the reader guessed, and what it left out; no part of the run.
     """
 
     run_id: str
@@ -73,12 +80,14 @@ class RecordedRun:
     learning_rates: FloatArray | None = field(default=None, repr=False)
     recipe: Recipe | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    restarts: tuple[float, ...] = ()
+    notes: tuple[str, ...] = field(default=(), repr=False)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RecordedRun):
             return NotImplemented
         mine, theirs = vars(self), vars(other)
-        return all(_same(mine[name], theirs[name]) for name in mine)
+        return all(_same(mine[name], theirs[name]) for name in mine if name not in ("restarts", "notes"))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -132,13 +141,15 @@ def read_runs(
     run: str | None = None,
     metric: str | None = None,
     mode: Literal["min", "max"] | None = None,
+    columns: Columns | None = None,
+    growing: bool = False,
 ) -> list[RecordedRun]:
     """Return the runs recorded in ``paths``, in order of appearance.
 
     Parameters
     ----------
     paths : path or iterable of paths
-        CSV, TSV, JSONL or Parquet files, wildcards, or folders of such files.
+        Logs of any format in :data:`hpo.adapters.readers.registry.READERS`, wildcards, or folders of logs.
     run : str, optional
         Only the run of this id. Ids that occur in several files read as ``path:run_id``.
     metric : str, optional
@@ -146,6 +157,10 @@ def read_runs(
         column that looks like a loss. Runs without any value of the metric are left out.
     mode : {"min", "max"}, optional
         Direction of the metric; by default read off its name (accuracies and scores are maximised).
+    columns : Columns, optional
+        Columns of the step, the tokens and the learning rate; by default guessed, and :attr:`RecordedRun.notes` say how.
+    growing : bool
+        True while the logs are being written: an unfinished last line is left for later.
 
     Raises
     ------
@@ -153,7 +168,10 @@ def read_runs(
         Missing file, no rows, no step column, unknown run or metric, binary or damaged content: one line naming the
         file, what was expected and what was found.
     """
-    runs = [one for path in find_files(paths) for one in _runs_of(read_table(path), metric, mode)]
+    told = replace(columns or Columns(), loss=None)
+    metric = metric if metric is not None or columns is None else columns.loss
+    tables = (read_table(path, growing=growing) for path in find_files(paths))
+    runs = [one for table in tables for one in _runs_of(table, metric, mode, told)]
     runs = _distinct_names(runs)
     if run is None:
         return [one for _, one in runs]
@@ -210,10 +228,12 @@ def _scalars(run: RecordedRun) -> dict[str, str | float]:
     return {name: value if isinstance(value, str) else float(value) for name, value in out.items() if value is not None}
 
 
-def _runs_of(table: CurveTable, metric: str | None, mode: Literal["min", "max"] | None) -> list[tuple[Path, RecordedRun]]:
+def _runs_of(
+    table: CurveTable, metric: str | None, mode: Literal["min", "max"] | None, told: Columns
+) -> list[tuple[Path, RecordedRun]]:
     about = _own_metadata(table)
     own_metric = None if about is None else Metric.from_dict(about["metric"])
-    every = split_runs(table, metric, mode, own_metric)
+    every = split_runs(table, metric, mode, own_metric, told)
     runs = [(table.path, _recorded_run(rows, settings_are_hp=about is not None)) for rows in every if rows.steps.size]
     if not runs:
         raise ValueError(f"{table.path}: no run has a value of {metric or 'a metric'}")
@@ -238,6 +258,8 @@ def _recorded_run(rows: Rows, *, settings_are_hp: bool) -> RecordedRun:
         learning_rates=rows.learning_rates,
         recipe=recipe,
         settings=rows.hp if settings_are_hp else rows.settings,
+        restarts=rows.restarts,
+        notes=() if settings_are_hp else rows.notes,
     )
 
 

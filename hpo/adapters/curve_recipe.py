@@ -28,9 +28,9 @@ def run_horizon(rows: Rows) -> float | None:
     ValueError
         A horizon that is not positive.
     """
-    name = "total_tokens" if rows.steps_are_tokens else "total_steps"
+    name = rows.horizon_name
     horizon = rows.number(name)
-    if horizon is None and not rows.steps_are_tokens:
+    if horizon is None and name == "total_steps":
         total, batch = rows.number("total_tokens"), rows.number("batch_tokens")
         horizon = total / batch if total and batch else None
     if horizon is not None and not (math.isfinite(horizon) and horizon > 0):

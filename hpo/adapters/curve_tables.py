@@ -1,4 +1,4 @@
-"""Curve files as tables: find them, tell their format by their content, and read columns as numbers or texts.
+"""Logs as tables: columns read as numbers or texts. The formats are in :mod:`hpo.adapters.readers`.
 
 Arrow keeps an empty cell (null) apart from one that says NaN; that difference carries meaning here
 (:mod:`hpo.adapters.curve_files`), so tables stay in Arrow until a column is asked for. Nothing in a file is executed.
@@ -6,12 +6,10 @@ Arrow keeps an empty cell (null) apart from one that says NaN; that difference c
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +17,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyarrow import csv, parquet
-from pyarrow import json as arrow_json
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
-_PARQUET_MAGIC = b"PAR1"
-_DELIMITERS = ("\t", ",", ";")
-
 
 @dataclass(frozen=True)
 class CurveTable:
-    """One file's rows, and where they came from."""
+    """The rows of one log, and where they came from.
+
+    Attributes
+    ----------
+    path : Path
+        File or folder.
+    name : str
+        What its run is called where no column says so.
+    notes : tuple of str
+        What the reader has to say: damage, what was left out.
+    """
 
     path: Path
     arrow: pa.Table = field(repr=False)
+    name: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def columns(self) -> list[str]:
@@ -82,126 +86,30 @@ class CurveTable:
         return np.asarray(codes.to_numpy(zero_copy_only=False), dtype=np.int64), chunks[0].dictionary.to_pylist()
 
 
-def find_files(paths: str | Path | Iterable[str | Path]) -> list[Path]:
-    """Return the files that ``paths`` names: files, wildcards, and folders (their curve files, not deeper).
-
-    Raises
-    ------
-    ValueError
-        A path, wildcard or folder that holds none.
-    """
-    given = [paths] if isinstance(paths, str | Path) else list(paths)
-    if not given:
-        raise ValueError("paths must name at least one curve file; found none")
-    found = [file for one in given for file in _files_of(Path(one))]
-    return list(dict.fromkeys(found))
-
-
-def _files_of(path: Path) -> list[Path]:
-    if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
-        if not files:
-            raise ValueError(f"{path}: expected curve files ({', '.join(SUFFIXES)}) in this folder; found none")
-        return files
-    if path.exists():
-        return [path]
-    if has_magic(str(path)):
-        matches = sorted(Path(match) for match in glob(str(path), recursive=True))  # noqa: PTH207 - may be absolute
-        if matches:
-            return [file for match in matches for file in (_files_of(match) if match.is_dir() else [match])]
-        raise ValueError(f"{path}: no file matches this wildcard")
-    raise ValueError(f"{path}: no such file or folder")
-
-
-def read_table(path: Path) -> CurveTable:
-    """Return the rows of one CSV, TSV, JSONL or Parquet file, told apart by content.
-
-    Raises
-    ------
-    ValueError
-        Missing or unreadable file, binary data, damaged content, or no rows: one line naming the file.
-    """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror or error})") from None
-    try:
-        table = _parse(data)
-    except (pa.ArrowException, UnicodeDecodeError, ValueError, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise ValueError(f"{path}: expected CSV, TSV, JSONL or Parquet; {reason}") from None
-    if table.num_rows == 0:
-        raise ValueError(f"{path}: no rows")
-    return CurveTable(path, table)
-
-
-def _parse(data: bytes) -> pa.Table:
-    if data.startswith(_PARQUET_MAGIC):
-        return parquet.read_table(io.BytesIO(data))
-    head = data[:4096]
-    if b"\0" in data[:65536]:
-        raise ValueError("found binary data")
-    if not data.strip():
-        raise ValueError("found an empty file")
-    head.decode("utf-8", errors="strict" if len(data) <= len(head) else "ignore")
-    return _parse_json_lines(data) if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else _parse_delimited(data)
-
-
-def _parse_delimited(data: bytes) -> pa.Table:
-    data = data.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
-    header = data.split(b"\n", 1)[0].decode("utf-8")
-    delimiter = next((mark for mark in _DELIMITERS if mark in header), ",")
-    table = csv.read_csv(
-        pa.BufferReader(_without_torn_line(data, delimiter.encode())),
-        parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=False),
-        convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=True, auto_dict_encode=True),
-    )
-    return table.rename_columns([name.strip() for name in table.column_names])
-
-
-def _without_torn_line(data: bytes, delimiter: bytes) -> bytes:
-    """Drop a last line that a writer has not finished: no newline at its end and fewer cells than the header."""
-    if data.endswith(b"\n") or b"\n" not in data:
-        return data
-    whole, last = data.rsplit(b"\n", 1)
-    header = data.split(b"\n", 1)[0]
-    return whole + b"\n" if last.count(delimiter) < header.count(delimiter) else data
-
-
-def _parse_json_lines(data: bytes) -> pa.Table:
-    try:
-        return arrow_json.read_json(pa.BufferReader(data))
-    except pa.ArrowException:  # NaN literals, mixed types, torn last line: Python's reader takes them
-        return _parse_json_lines_slowly(data)
-
-
-def _parse_json_lines_slowly(data: bytes) -> pa.Table:
+def table_of(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Return an Arrow table of mappings from column to cell; a missing cell is empty."""
     columns: dict[str, list[Any]] = {}
     n_rows = 0
-    lines = data.decode("utf-8-sig").splitlines()
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            if number == len(lines) and n_rows and not data.endswith(b"\n"):
-                break  # a writer has not finished this line
-            raise ValueError(f"line {number} is not JSON ({error.msg})") from None
-        if not isinstance(row, dict):
-            raise ValueError(f"line {number} is not a JSON object")
+    for row in rows:
         for name, value in row.items():
-            filled = columns.setdefault(name, [])
+            filled = columns.setdefault(str(name), [])
             filled.extend([None] * (n_rows - len(filled)))
             filled.append(value)
         n_rows += 1
-    return pa.table({name: _arrow_column(cells + [None] * (n_rows - len(cells))) for name, cells in columns.items()})
+    return table_of_columns({name: cells + [None] * (n_rows - len(cells)) for name, cells in columns.items()})
 
 
-def _arrow_column(cells: list[Any]) -> pa.Array:
+def table_of_columns(columns: Mapping[str, Any]) -> pa.Table:
+    """Return an Arrow table of columns of equal length, lists or arrays; cells of mixed kinds become texts."""
+    return pa.table({name: _arrow_column(cells) for name, cells in columns.items()})
+
+
+def _arrow_column(cells: Any) -> pa.Array:
+    if isinstance(cells, np.ndarray | pa.Array | pa.ChunkedArray):
+        return cells if not isinstance(cells, np.ndarray) else pa.array(cells, from_pandas=False)
     try:
         return pa.array(cells, from_pandas=False)
-    except pa.ArrowException:
+    except (pa.ArrowException, OverflowError):
         return pa.array([None if cell is None else cell if isinstance(cell, str) else json.dumps(cell) for cell in cells])
 
 

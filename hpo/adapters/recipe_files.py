@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from hpo.adapters.curve_tables import read_table
+from hpo.adapters.readers.registry import read_table
 from hpo.adapters.schedule_names import parse_schedule
 from hpo.core.controls import Controls
 from hpo.core.recipe import Recipe

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpo.commands.output import fail, print_json
+from hpo.commands.reading import LearningRate, Loss, Step, Tokens, say_notes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from hpo.core.controls import Controls
 
 Curves = Annotated[list[str] | None, typer.Argument(metavar="CURVES…", help="Files, folders or wildcards with complete runs.")]
-Metric = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the curve.")]
 Runs = Annotated[list[str] | None, typer.Option(metavar="ID", help="Only runs of this id; repeatable, wildcards allowed.")]
 Tolerance = Annotated[
     float | None, typer.Option(metavar="PERCENT", help="Largest Δ that counts as collapse; default: noise floor, at least 0.5.")
@@ -35,7 +35,10 @@ EPILOG = "Example: hpo check runs/ladder/*.parquet --json"
 
 def check(
     curves: Curves = None,
-    metric: Metric = None,
+    metric: Loss = None,
+    step: Step = None,
+    tokens: Tokens = None,
+    lr: LearningRate = None,
     run: Runs = None,
     tolerance: Tolerance = None,
     recipes: Recipes = None,
@@ -46,6 +49,8 @@ def check(
 
     Exit code 0: they do (from recipes alone: nothing mismatched), 1: they do not, 2: the input is wrong.
     """
+    from hpo.adapters.curve_column_names import Columns
+    from hpo.adapters.curve_files import read_runs
     from hpo.core.check import check_curves, check_recipes
 
     try:
@@ -55,13 +60,14 @@ def check(
                 raise ValueError("expected CURVES, or --recipes FILE; found neither")
             report, chosen = check_recipes(known), []
         else:
-            chosen = _chosen(curves, metric, run)
+            chosen = _chosen(read_runs(curves, metric=metric, columns=Columns(step=step, tokens=tokens, lr=lr)), run)
             share = None if tolerance is None else tolerance / 100
             report = check_curves([one.curve() for one in chosen], share, known)
         if figure is not None:
             _write_figure(figure, chosen, report)
     except ValueError as error:
         fail(str(error), 2)
+    say_notes(chosen)
     if as_json:
         print_json(report.to_dict())
     else:
@@ -77,10 +83,7 @@ def _recipes(path: Path | None) -> list[Controls]:
     return [] if path is None else read_recipes(path)
 
 
-def _chosen(paths: Sequence[str], metric: str | None, wanted: Sequence[str] | None) -> list[RecordedRun]:
-    from hpo.adapters.curve_files import read_runs
-
-    runs = read_runs(paths, metric=metric)
+def _chosen(runs: list[RecordedRun], wanted: Sequence[str] | None) -> list[RecordedRun]:
     if not wanted:
         return runs
     for pattern in wanted:

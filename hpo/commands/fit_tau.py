@@ -10,6 +10,7 @@ import typer
 
 from hpo.commands.options import input_errors, numbers
 from hpo.commands.output import print_json
+from hpo.commands.reading import say_notes
 
 if TYPE_CHECKING:
     from hpo.adapters.curve_files import RecordedRun
@@ -37,7 +38,7 @@ def fit_tau(
 
     with input_errors():
         asked = numbers("--tpp", tpp) or []
-        sweeps = sweeps_of(read_runs(curves, metric=metric), schedule)
+        sweeps = sweeps_of(runs := read_runs(curves, metric=metric), schedule)
         optima = [sweep.optimum() for sweep in sweeps.sweeps]
         fit = fit_tau_law(optima, exponent=exponent)
         predictions = []
@@ -54,6 +55,7 @@ def fit_tau(
         }
         if output is not None:
             write_law(output, document)
+    say_notes(runs)
     if as_json:
         print_json(document)
     else:

@@ -1,0 +1,87 @@
+"""What a reader is: it recognises logs of one format and returns them as tables.
+
+A new format is one module with a :class:`Reader` and one line in :mod:`hpo.adapters.readers.registry`. A reader executes
+nothing that is in a file. It raises ``ValueError`` with what it found; the registry adds the path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from hpo.adapters.curve_tables import CurveTable
+
+HEAD_BYTES = 65_536
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or folder to read.
+
+    Attributes
+    ----------
+    growing : bool
+        True while a writer may be at work: a last line without its end is then left for later.
+    """
+
+    path: Path
+    growing: bool = False
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first bytes of a file; empty for a folder."""
+        if self.path.is_dir():
+            return b""
+        with self.path.open("rb") as file:
+            return file.read(HEAD_BYTES)
+
+    @cached_property
+    def data(self) -> bytes:
+        """All bytes of a file; of a growing one up to its last complete line."""
+        data = self.path.read_bytes()
+        return data[: data.rfind(b"\n") + 1] if self.growing else data
+
+    @property
+    def is_text(self) -> bool:
+        """True if the file begins as UTF-8 text without zero bytes."""
+        if b"\0" in self.head:
+            return False
+        try:
+            self.head.decode("utf-8")
+        except UnicodeDecodeError as error:
+            return len(self.head) == HEAD_BYTES and error.start > HEAD_BYTES - 4  # a character cut in two
+        return True
+
+
+def nothing_in(_folder: Path) -> list[Path]:
+    """Return no sources: the format is not looked for in folders."""
+    return []
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One format.
+
+    Attributes
+    ----------
+    name : str
+        In words, for messages.
+    recognises : callable
+        True if the source is of this format, by its name or first bytes.
+    read : callable
+        Returns the table; ``ValueError`` says what is wrong.
+    sources_in : callable
+        Returns the sources of this format that lie directly in a folder, the folder itself included.
+    """
+
+    name: str
+    recognises: Callable[[Source], bool]
+    read: Callable[[Source], CurveTable]
+    sources_in: Callable[[Path], list[Path]] = nothing_in
+
+
+def need(package: str, what: str) -> ValueError:
+    """Return the error for a package that is not installed."""
+    return ValueError(f"{what} are read with the package {package}, which is not installed: pip install {package}")
