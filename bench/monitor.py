@@ -5,7 +5,9 @@
 Healthy runs are published ones, each held against the model of its relatives: OLMo ladder runs of the same tokens per
 parameter, MultiPowerLaw runs of the same schedule and the other size, runs of the Schaipp set with the same schedule and
 another length or size. Constants were chosen on the ``develop`` half (OLMo, MultiPowerLaw, every third Schaipp run); the
-``test`` half is the rest. Further healthy runs are bootstrapped: the run's slow curve plus its own noise, drawn anew in blocks.
+``test`` half is the rest. Further healthy runs are bootstrapped: the run's slow curve plus its own noise, drawn anew in blocks
+from nearby. All Schaipp runs of one batch size saw the same batches in the same order, so that the monitor can also be told
+of the noise that a run shares with its relatives (bootstrapped runs then keep it).
 
 Sizes are in σ, the noise of the run's residual over a 1 % window (but at least 0.03 %). Compared are z-score spike detectors
 on the raw loss, and the rise of the smoothed loss above its minimum.
@@ -15,9 +17,10 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,13 +30,12 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from bench.cli import curves_folder
-from hpo.adapters.curve_files import RecordedRun, read_runs
-from hpo.core.change import NOISE_FLOOR, noise_per_point
-from hpo.core.model import CollapseModel
-from hpo.core.monitor import START, WARMUPS_SKIPPED, Monitor
-from hpo.core.template import Template, template_of_model
+from bench.monitor_runs import Healthy, bootstrapped, healthy_runs, smoothed, start_of
+from hpo.core.common_noise import CommonNoise
+from hpo.core.monitor import Monitor, Status
 
 FloatArray = NDArray[np.float64]
+MONITOR, SAME_DATA = "monitor", "monitor, same data"
 FORMS = ("step", "drift", "spike", "transient")
 SIZES = (1.0, 2.0, 4.0, 8.0)
 DRIFT_SIZES = (4.0, 8.0, 16.0, 32.0)
@@ -44,122 +46,15 @@ SOON = 0.03
 ZSCORES = ((10, 2.0), (10, 5.0), (30, 3.0), (100, 3.0), (100, 5.0))
 RISE_SIGMA = 3.0
 JUDGE_EVERY = 0.005
-MIN_POINTS = 60
-SLOW_WIDTH = 0.1
 TURN_WIDTH = 0.05
 
 
 @dataclass(frozen=True)
-class Healthy:
-    """A healthy run with the template of its relatives.
-
-    Attributes
-    ----------
-    sigma : float
-        Noise of the residual over a 1 % window, on the log scale.
-    role : str
-        "develop" or "test".
-    """
-
-    source: str
-    role: str
-    run: RecordedRun = field(repr=False)
-    template: Template = field(repr=False)
-    sigma: float
-
-    @property
-    def fractions(self) -> FloatArray:
-        """t̂ of the points."""
-        return self.run.steps / float(self.run.horizon or 1.0)
-
-
-@dataclass(frozen=True)
 class Outcome:
-    """What each detector did on one run: t̂ of its first alarm, None without one; the monitor's onset, at the end."""
+    """What each detector did on one run: t̂ of its first alarm, None without one; the monitors' onsets, at the end."""
 
     alarms: dict[str, float | None]
-    onset: float | None
-    kind: str | None
-
-
-def healthy_runs(folder: Path) -> list[Healthy]:
-    """Return all healthy runs that have relatives."""
-    kinds = [
-        ("olmo", "olmo_ladder.parquet", "val_loss", _olmo_relatives),
-        ("multipowerlaw", "multipowerlaw.parquet", "val_loss", _multipowerlaw_relatives),
-        ("schaipp val", "lr_scheduling_schaipp.parquet", "val_loss", _schaipp_relatives),
-        ("schaipp train", "lr_scheduling_schaipp.parquet", "train_loss", _schaipp_relatives),
-    ]
-    return [one for name, file, metric, relatives in kinds for one in _healthy_of(name, folder / file, metric, relatives)]
-
-
-def _healthy_of(
-    source: str, path: Path, metric: str, relatives: Callable[[RecordedRun, RecordedRun], bool]
-) -> Iterator[Healthy]:
-    runs = [run for run in read_runs(path, metric=metric) if run.curve().is_complete and run.steps.size >= MIN_POINTS]
-    for index, run in enumerate(runs):
-        near = [other.curve() for other in runs if other is not run and relatives(run, other)]
-        template = template_of_model(CollapseModel.fit(near), run.metric, run.recipe, run.family) if near else None
-        sigma = None if template is None else _window_noise(run, template)
-        if template is not None and sigma is not None:
-            seen = source in ("olmo", "multipowerlaw") or index % 3 == 0
-            yield Healthy(source, "develop" if seen else "test", run, template, sigma)
-
-
-def _olmo_relatives(run: RecordedRun, other: RecordedRun) -> bool:
-    return run.run_id.split("-")[1] == other.run_id.split("-")[1]
-
-
-def _multipowerlaw_relatives(run: RecordedRun, other: RecordedRun) -> bool:
-    return run.run_id.split("/")[1] == other.run_id.split("/")[1]
-
-
-def _schaipp_relatives(run: RecordedRun, other: RecordedRun) -> bool:
-    if run.recipe is None or other.recipe is None or str(run.recipe.schedule) != str(other.recipe.schedule):
-        return False
-    return run.horizon != other.horizon
-
-
-def _window_noise(run: RecordedRun, template: Template) -> float | None:
-    curve = run.curve()
-    use = (curve.fractions >= max(START, float(template.nodes[0]))) & (curve.fractions <= 1)
-    if use.sum() < 2 * 10:
-        return None
-    counts = curve.counts[use]
-    d = curve.metric.to_model(curve.means[use]) - template.at(curve.fractions[use])[0]
-    return float(np.sqrt(noise_per_point(d, counts) / np.median(counts) + NOISE_FLOOR**2))
-
-
-def bootstrapped(one: Healthy, rng: np.random.Generator) -> FloatArray:
-    """Return the run's values with its fast noise drawn anew, in blocks, about its slow residual from the template.
-
-    Blocks are eight points of a training loss; of a validation loss, whose points are windows already, one.
-    """
-    block = 8 if one.source.endswith("train") else 1
-    t, y = one.fractions, np.log(one.run.values)
-    use = (t >= _start_of(one)) & (t <= 1.0)
-    expected = one.template.at(t[use])[0]
-    slow = _smoothed(y[use] - expected, SLOW_WIDTH)
-    noise = y[use] - expected - slow
-    starts = rng.integers(0, max(noise.size - block, 1), size=noise.size // block + 1)
-    drawn = np.concatenate([noise[s : s + block] for s in starts])[: noise.size]
-    values = one.run.values.copy()
-    values[use] = np.exp(expected + slow + drawn * rng.choice((-1.0, 1.0)))
-    return values
-
-
-def _start_of(one: Healthy) -> float:
-    warmup = (one.run.recipe.warmup_fraction or 0.0) if one.run.recipe is not None else 0.0
-    return max(START, WARMUPS_SKIPPED * warmup, float(one.template.nodes[0]))
-
-
-def _smoothed(y: FloatArray, width: float) -> FloatArray:
-    """Return centred means over a share ``width`` of the points, narrower towards the ends."""
-    half = max(round(0.5 * width * y.size), 1)
-    sums = np.concatenate(([0.0], np.cumsum(y)))
-    at = np.arange(y.size)
-    reach = np.minimum(np.minimum(at, y.size - 1 - at), half)
-    return np.asarray((sums[at + reach + 1] - sums[at - reach]) / (2 * reach + 1), dtype=np.float64)
+    onsets: dict[str, float | None]
 
 
 def fault(form: str, fractions: FloatArray, onset: float, size: float) -> FloatArray:
@@ -175,20 +70,27 @@ def fault(form: str, fractions: FloatArray, onset: float, size: float) -> FloatA
     return np.where(after, size * np.exp(-np.maximum(since, 0.0) / RECOVERY), 0.0)
 
 
-def watch(one: Healthy, values: FloatArray) -> Outcome:
-    """Return what every detector does on ``values`` of the run's steps."""
-    run = one.run
-    monitor = Monitor(one.template, run.recipe, total=run.horizon, metric=run.metric, judge_every=JUDGE_EVERY)
+def watch(one: Healthy, values: FloatArray, apart: FloatArray | None = None) -> Outcome:
+    """Return what every detector does on ``values`` of the run's steps; told of the data order the monitor sees ``apart``."""
+    status = _monitored(one, values, None)
+    alarms, onsets = {MONITOR: status.detected_at}, {MONITOR: status.onset}
+    if one.common is not None and one.clean is not None:
+        status = _monitored(one, values if apart is None else apart, one.common)
+        alarms[SAME_DATA], onsets[SAME_DATA] = status.detected_at, status.onset
+    return Outcome({**alarms, **_rivals(one, values)}, onsets)
+
+
+def _monitored(one: Healthy, values: FloatArray, common: CommonNoise | None) -> Status:
+    run, template = one.run, one.template if common is None or one.clean is None else one.clean
+    monitor = Monitor(template, run.recipe, total=run.horizon, metric=run.metric, judge_every=JUDGE_EVERY, common=common)
     for step, value in zip(run.steps.tolist(), values.tolist(), strict=True):
         monitor.update(step, value)
-    status = monitor.judge()
-    alarms = {"monitor": status.detected_at, **_rivals(one, values)}
-    return Outcome(alarms, status.onset, status.kind)
+    return monitor.judge()
 
 
 def _rivals(one: Healthy, values: FloatArray) -> dict[str, float | None]:
     fractions = one.fractions
-    judged = fractions >= _start_of(one)
+    judged = fractions >= start_of(one)
     t, v = fractions[judged], values[judged]
     out = {f"z-score {w}/{k:g}": _first(t, _zscore_hits(v, w, k)) for w, k in ZSCORES}
     smooth = _trailing_mean(v, max(round(0.01 * values.size), 1))
@@ -237,11 +139,12 @@ def _load(folder: Path) -> None:
 
 def _run_case(case: Case) -> tuple[Case, Outcome, float | None]:
     one = _POOL[case.index]
-    values = one.run.values
+    values, apart = one.run.values, None
     if case.seed is not None:
         values = bootstrapped(one, np.random.default_rng(case.seed))
+        apart = bootstrapped(one, np.random.default_rng(case.seed), keep_common=True)
     if case.form is None:
-        return case, watch(one, values), None
+        return case, watch(one, values, apart), None
     faulty = values * np.exp(fault(case.form, one.fractions, case.onset, case.sigmas * one.sigma))
     return case, watch(one, faulty), _turns(one, values, faulty, case.onset)
 
@@ -249,23 +152,24 @@ def _run_case(case: Case) -> tuple[Case, Outcome, float | None]:
 def _turns(one: Healthy, healthy: FloatArray, values: FloatArray, onset: float) -> float | None:
     """Return t̂ where the smoothed loss has clearly turned, None if never.
 
-    Clearly: it has risen over its lowest since the onset by 1 σ more than it ever does in the healthy run.
+    Clearly: it has risen over its lowest since the onset by 1 σ more than it ever does in the healthy run. That is hindsight
+    twice over: the mean is centred, so that it is known half of :data:`TURN_WIDTH` later only, and the healthy run is known.
     """
     after = one.fractions >= onset
     rises = []
     for raw in (healthy, values):
-        smooth = _smoothed(np.log(raw), TURN_WIDTH)[after]
+        smooth = smoothed(np.log(raw), TURN_WIDTH)[after]
         rises.append(smooth - np.minimum.accumulate(smooth))
     return _first(one.fractions[after], rises[1] > np.max(rises[0]) + one.sigma)
 
 
-def cases(pool: Sequence[Healthy], role: str, bootstraps: int, repeats: int) -> list[Case]:
+def cases(pool: Sequence[Healthy], role: str, bootstraps: int, repeats: int, forms: Sequence[str] = FORMS) -> list[Case]:
     """Return the healthy and faulty cases of one half; the runs of faulty ones are chosen by a fixed draw."""
     own = [k for k, one in enumerate(pool) if one.role == role]
     made = [Case(k, None) for k in own]
     made += [Case(k, None, seed=zlib.crc32(f"{k}/{b}".encode())) for k in own for b in range(bootstraps)]
     rng = np.random.default_rng(0)
-    for form in FORMS:
+    for form in forms:
         for sigmas in DRIFT_SIZES if form == "drift" else SIZES:
             for onset in ONSETS:
                 made += [Case(int(k), form, onset, sigmas) for k in rng.choice(own, min(repeats, len(own)), replace=False)]
@@ -275,22 +179,28 @@ def cases(pool: Sequence[Healthy], role: str, bootstraps: int, repeats: int) -> 
 def summary(pool: Sequence[Healthy], done: Sequence[tuple[Case, Outcome, float | None]]) -> dict[str, Any]:
     """Return rates of false alarms, and per form and size how many faults were found, how late and how exactly."""
     healthy = [(case, outcome) for case, outcome, _ in done if case.form is None]
-    detectors = list(healthy[0][1].alarms)
+    detectors = [MONITOR, SAME_DATA, *(d for d in healthy[0][1].alarms if d not in (MONITOR, SAME_DATA))]
     out: dict[str, Any] = {"false_alarms": {}, "faults": {}, "n_sources": {}}
-    for part, chosen in (("recorded", False), ("bootstrapped", True)):
-        own = [(c, o) for c, o in healthy if (c.seed is not None) == chosen]
-        out["false_alarms"][part] = {d: _rate(sum(o.alarms[d] is not None for _, o in own), len(own)) for d in detectors}
+    for part, chosen in (("recorded", (False,)), ("bootstrapped", (True,)), ("both", (False, True))):
+        own = [o for c, o in healthy if (c.seed is not None) in chosen]
+        out["false_alarms"][part] = {d: _alarm_rate([o for o in own if d in o.alarms], d) for d in detectors}
     for source in sorted({pool[c.index].source for c, _ in healthy}):
         theirs = [o for c, o in healthy if pool[c.index].source == source]
-        alarms = sum(o.alarms["monitor"] is not None for o in theirs)
-        out["n_sources"][source] = {"runs": len(theirs), "monitor_alarms": alarms}
+        out["n_sources"][source] = {"runs": len(theirs)} | {
+            f"{d}_alarms": sum(o.alarms.get(d) is not None for o in theirs) for d in (MONITOR, SAME_DATA)
+        }
     for noise, is_train in (("train", True), ("val", False)):
         rows = [row for row in done if pool[row[0].index].source.endswith("train") == is_train]
         for form in FORMS:
             for sigmas in DRIFT_SIZES if form == "drift" else SIZES:
                 faulty = [row for row in rows if row[0].form == form and row[0].sigmas == sigmas]
-                out["faults"][f"{noise} {form} {sigmas:g}σ"] = {d: _found(faulty, d) for d in detectors}
+                if faulty:
+                    out["faults"][f"{noise} {form} {sigmas:g}σ"] = {d: _found(faulty, d) for d in detectors}
     return out
+
+
+def _alarm_rate(outcomes: Sequence[Outcome], detector: str) -> dict[str, Any]:
+    return _rate(sum(one.alarms[detector] is not None for one in outcomes), len(outcomes))
 
 
 def _rate(count: int, n: int) -> dict[str, Any]:
@@ -302,12 +212,15 @@ def _rate(count: int, n: int) -> dict[str, Any]:
 
 def _found(rows: Sequence[tuple[Case, Outcome, float | None]], detector: str) -> dict[str, Any]:
     """Score one detector; an alarm before the onset is a false one, and such runs are counted apart."""
-    at = [(case, outcome, turn, outcome.alarms[detector]) for case, outcome, turn in rows]
+    at = [(case, outcome, turn, outcome.alarms[detector]) for case, outcome, turn in rows if detector in outcome.alarms]
     early = [row for row in at if row[3] is not None and row[3] < row[0].onset]
     fair = [row for row in at if not (row[3] is not None and row[3] < row[0].onset)]
     delays = [alarm - case.onset for case, _, _, alarm in fair if alarm is not None]
-    errors = [abs(o.onset - c.onset) for c, o, _, alarm in fair if alarm is not None and o.onset is not None]
+    errors = [
+        abs(found - c.onset) for c, o, _, alarm in fair if alarm is not None and (found := o.onsets.get(detector)) is not None
+    ]
     in_time = [a is not None and (turn is None or a <= turn) for _, _, turn, a in fair]
+    before_seen = [a is not None and (turn is None or a <= turn + TURN_WIDTH / 2) for _, _, turn, a in fair]
     made: dict[str, Any] = {
         "n": len(fair),
         "early": len(early),
@@ -315,18 +228,21 @@ def _found(rows: Sequence[tuple[Case, Outcome, float | None]], detector: str) ->
         "within_3pct": float(np.mean([d <= SOON for d in delays])) * len(delays) / len(fair) if fair and delays else 0.0,
         "median_delay": float(np.median(delays)) if delays else None,
         "before_loss_turns": float(np.mean(in_time)) if in_time else None,
+        "before_turn_is_seen": float(np.mean(before_seen)) if before_seen else None,
     }
-    if detector == "monitor":
+    if detector in (MONITOR, SAME_DATA):
         made["median_onset_error"] = float(np.median(errors)) if errors else None
         made["onset_within_3pct"] = float(np.mean([e <= SOON for e in errors])) if errors else None
     return made
 
 
-def evaluate(folder: Path, role: str, bootstraps: int = 2, repeats: int = 12, workers: int = 2) -> dict[str, Any]:
+def evaluate(
+    folder: Path, role: str, bootstraps: int = 2, repeats: int = 12, workers: int = 2, forms: Sequence[str] = FORMS
+) -> dict[str, Any]:
     """Return the summary of one half."""
     _load(folder)
-    work = cases(_POOL, role, bootstraps, repeats)
-    with ProcessPoolExecutor(workers, initializer=_load, initargs=(folder,)) as pool:
+    work = cases(_POOL, role, bootstraps, repeats, forms)
+    with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:  # the workers inherit the runs
         done = list(pool.map(_run_case, work, chunksize=8))
     return {"role": role, **summary(_POOL, done)}
 
@@ -339,11 +255,15 @@ def monitor_command(
     bootstraps: Annotated[int, typer.Option(help="Bootstrapped healthy runs per recorded one.")] = 2,
     repeats: Annotated[int, typer.Option(help="Runs per form, size and onset.")] = 12,
     workers: Annotated[int, typer.Option(help="Processes.")] = 2,
+    forms: Annotated[str, typer.Option(help="Kinds of fault, comma-separated; empty for none.")] = ",".join(FORMS),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Inject faults into healthy recorded runs and count what is found, how late, and what alarms for nothing."""
+    chosen = tuple(form for form in forms.split(",") if form)
     try:
-        result = evaluate(curves_folder(curves), role, bootstraps, repeats, workers)
+        if not set(chosen) <= set(FORMS):
+            raise ValueError(f"--forms: expected any of {', '.join(FORMS)}; found {forms}")
+        result = evaluate(curves_folder(curves), role, bootstraps, repeats, workers, chosen)
     except ValueError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
@@ -354,14 +274,16 @@ def _lines(result: dict[str, Any]) -> list[str]:
     lines = [f"false alarms per healthy run ({result['role']} half)"]
     for part, rates in result["false_alarms"].items():
         for detector, r in rates.items():
+            if not r["n"]:
+                continue
             low, high = r["interval90"]
             lines.append(
-                f"  {part:<13}{detector:<16}{r['alarms']:>4} of {r['n']:<4}{r['rate']:>7.1%}  ({low:.1%} to {high:.1%})"
+                f"  {part:<13}{detector:<19}{r['alarms']:>4} of {r['n']:<4}{r['rate']:>7.1%}  ({low:.1%} to {high:.1%})"
             )
-    titles = ("n", "early", "found", "≤3 %", "delay", "in time", "onset±3%")
-    lines.append(f"  {'fault':<20}{'detector':<16}" + "".join(f"{title:>9}" for title in titles))
+    titles = ("n", "early", "found", "≤3 %", "delay", "in time", "seen", "onset±3%")
+    lines.append(f"  {'fault':<20}{'detector':<19}" + "".join(f"{title:>9}" for title in titles))
     for name, scores in result["faults"].items():
-        lines += [f"  {name:<20}{detector:<16}{_scores(one)}" for detector, one in scores.items()]
+        lines += [f"  {name:<20}{detector:<19}{_scores(one)}" for detector, one in scores.items()]
     return lines
 
 
@@ -369,7 +291,7 @@ def _scores(one: dict[str, Any]) -> str:
     delay = one["median_delay"]
     late = "-" if delay is None else f"{delay:.3f}"
     shares = [_share(one[key]) for key in ("found", "within_3pct")]
-    rest = [late, _share(one["before_loss_turns"]), _share(one.get("onset_within_3pct"))]
+    rest = [late, _share(one["before_loss_turns"]), _share(one["before_turn_is_seen"]), _share(one.get("onset_within_3pct"))]
     return "".join(f"{text:>9}" for text in (str(one["n"]), str(one["early"]), *shares, *rest))
 
 

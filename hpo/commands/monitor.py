@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hpo.commands.follow import growing
 from hpo.commands.output import fail, print_json
+from hpo.commands.reading import LearningRate, Loss, Step, Tokens, say_notes
 
 if TYPE_CHECKING:
+    from hpo.adapters.curve_column_names import Columns
     from hpo.adapters.curve_files import RecordedRun
+    from hpo.core.common_noise import CommonNoise
     from hpo.core.monitor import Monitor, Status
     from hpo.core.template import Template
 
-CurveFile = Annotated[str, typer.Argument(metavar="CURVE", help="File with the run's log.")]
+CurveFile = Annotated[str, typer.Argument(metavar="CURVE", help="The run's log: a file or folder of any format read here.")]
 Model = Annotated[Path | None, typer.Option(metavar="MODEL.json", help="Model of the run's family, written by hpo fit.")]
-Reference = Annotated[str | None, typer.Option(metavar="CURVE", help="One finished run instead of a model.")]
+Reference = Annotated[
+    list[str] | None, typer.Option(metavar="CURVE", help="Finished runs instead of a model: one, or several; repeatable.")
+]
+SameData = Annotated[
+    bool,
+    typer.Option(
+        "--same-data", help="The reference runs saw the same batches in the same order: take off the noise that they share."
+    ),
+]
 ReferenceRun = Annotated[str | None, typer.Option(metavar="ID", help="Which run of the reference file.")]
 RunId = Annotated[str | None, typer.Option("--run", metavar="ID", help="Only the run of this id.")]
-Metric = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the curve.")]
 Validation = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Validation loss in the same log and model, to tell overfitting.")
 ]
@@ -37,7 +47,6 @@ Figure = Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write a f
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 EPILOG = "Example: hpo monitor run/log.csv --model model.json --follow --on-alarm 'touch ALARM'"
-STALE_S = 3600.0
 
 
 def monitor(
@@ -45,8 +54,12 @@ def monitor(
     model: Model = None,
     reference: Reference = None,
     reference_run: ReferenceRun = None,
+    same_data: SameData = False,
     run: RunId = None,
-    metric: Metric = None,
+    metric: Loss = None,
+    step: Step = None,
+    tokens: Tokens = None,
+    lr: LearningRate = None,
     validation: Validation = None,
     total: Total = None,
     follow: Follow = False,
@@ -60,22 +73,30 @@ def monitor(
 
     Exit code 0: it follows the curve, 1: it does not (with --follow: as soon as it does not), 2: the input is wrong.
     """
+    from hpo.adapters.curve_column_names import Columns
     from hpo.core.monitor import with_validation
 
     try:
-        if (model is None) == (reference is None):
+        if (model is None) == (not reference):
             raise ValueError(f"expected --model or --reference; found {'neither' if model is None else 'both'}")
+        if same_data and not reference:
+            raise ValueError("--same-data: expected --reference, the runs themselves; found --model")
         if total is not None and not total > 0:
             raise ValueError(f"--total: expected a number of steps above 0; found {total:g}")
         if not poll > 0:
             raise ValueError(f"--poll: expected seconds above 0; found {poll:g}")
-        first = _read(curve, run, metric)
-        first = _without_half_line(Path(curve), first) if follow else first
-        watch = _monitor(first, model, reference, reference_run, total, force=force)
-        status = _watch(watch, first, _growing(curve, run, metric, poll) if follow else iter(()), on_alarm)
+        columns = Columns(step=step, tokens=tokens, lr=lr)
+        read = partial(_read, curve, run, columns=columns, growing=follow)
+        first = read(metric)
+        against = partial(_references, reference or [], reference_run, same_data=same_data, force=force)
+        make = partial(_monitor, model=model, against=against, total=total, force=force)
+        watches = make(first)
+        say_notes([first])
+        rest = growing(curve, partial(read, metric), poll) if follow else iter(())
+        status = _watch(watches, first, rest, on_alarm)
         if validation is not None:
-            other = _read(curve, run, validation)
-            beside = _monitor(other, model, reference, reference_run, total, force=force)
+            other = read(validation)
+            beside = make(other)()
             _feed(beside, other, 0)
             status = with_validation(status, beside.judge())
         if figure is not None:
@@ -90,10 +111,12 @@ def monitor(
         raise typer.Exit(1)
 
 
-def _read(path: str, run: str | None, metric: str | None) -> RecordedRun:
+def _read(
+    path: str, run: str | None, metric: str | None, columns: Columns | None = None, *, growing: bool = False
+) -> RecordedRun:
     from hpo.adapters.curve_files import read_runs
 
-    runs = read_runs([path], run=run, metric=metric)
+    runs = read_runs([path], run=run, metric=metric, columns=columns, growing=growing)
     if len(runs) > 1:
         names = ", ".join(one.run_id for one in runs[:5])
         raise ValueError(
@@ -103,8 +126,14 @@ def _read(path: str, run: str | None, metric: str | None) -> RecordedRun:
 
 
 def _monitor(
-    run: RecordedRun, model: Path | None, reference: str | None, reference_run: str | None, total: float | None, *, force: bool
-) -> Monitor:
+    run: RecordedRun,
+    model: Path | None,
+    against: Callable[[RecordedRun], tuple[Template, CommonNoise | None]],
+    total: float | None,
+    *,
+    force: bool,
+) -> Callable[[], Monitor]:
+    """Return a maker of monitors of the run, which a log that is written anew asks for again."""
     from hpo.core.monitor import Monitor
 
     horizon = run.horizon if total is None else total
@@ -112,20 +141,39 @@ def _monitor(
         raise ValueError(
             f"run {run.run_id}: its total number of steps is unknown, so the fraction of training is: give --total"
         )
-    if reference is not None:
-        template = _reference_template(run, reference, reference_run, force=force)
-        return Monitor(template, run.recipe, total=horizon, metric=run.metric)
-    return Monitor(_model_template(run, Path(str(model)), force=force), run.recipe, total=horizon, metric=run.metric)
+    template, common = (_model_template(run, model, force=force), None) if model is not None else against(run)
+    return partial(Monitor, template, run.recipe, total=horizon, metric=run.metric, common=common)
 
 
-def _reference_template(run: RecordedRun, path: str, reference_run: str | None, *, force: bool) -> Template:
-    from hpo.core.template import template_of_reference
+def _references(
+    paths: list[str], reference_run: str | None, run: RecordedRun, *, same_data: bool, force: bool
+) -> tuple[Template, CommonNoise | None]:
+    """Return the template of the reference runs, and the noise that they share with the run where they saw the same data."""
+    from hpo.adapters.curve_files import read_runs
+    from hpo.core.common_noise import Points, fit_with_common_noise, shares_trunk
+    from hpo.core.model import CollapseModel
+    from hpo.core.template import template_of_model, template_of_reference
 
-    healthy = _read(path, reference_run, run.metric.name)
-    for name, mine, theirs in (("family", run.family, healthy.family), ("metric", run.metric.name, healthy.metric.name)):
-        if mine and theirs and mine != theirs and not force:
-            raise ValueError(f"--reference: expected the run's {name} {mine!r}; found {theirs!r} (--force accepts it)")
-    return template_of_reference(healthy.curve())
+    healthy = read_runs(paths, run=reference_run, metric=run.metric.name)
+    for one in healthy:
+        for name, mine, theirs in (("family", run.family, one.family), ("metric", run.metric.name, one.metric.name)):
+            if mine and theirs and mine != theirs and not force:
+                raise ValueError(f"--reference: expected the run's {name} {mine!r}; found {theirs!r} (--force accepts it)")
+    if len(healthy) == 1 and not same_data:
+        return template_of_reference(healthy[0].curve()), None
+    if same_data:
+        points = [Points(one.curve(), one.steps, one.values) for one in healthy]
+        model, common = fit_with_common_noise([one for one in points if not shares_trunk(one, run.steps, run.values)])
+    else:
+        model, common = CollapseModel.fit([one.curve() for one in healthy]), None
+    family = healthy[0].family if force else run.family
+    template = template_of_model(model, healthy[0].metric if force else run.metric, run.recipe, family)
+    if template is None:
+        raise ValueError(
+            f"--reference: none of {len(healthy)} runs is complete with the run's metric and schedule; found "
+            f"{', '.join(sorted({str(one.recipe.schedule) if one.recipe else 'no schedule' for one in healthy}))}"
+        )
+    return template, common
 
 
 def _model_template(run: RecordedRun, path: Path, *, force: bool) -> Template:
@@ -145,16 +193,23 @@ def _model_template(run: RecordedRun, path: Path, *, force: bool) -> Template:
     return template
 
 
-def _watch(watch: Monitor, first: RecordedRun, rest: Iterator[RecordedRun], on_alarm: str | None) -> Status:
-    """Feed the log, then what is appended to it; stop following at an alarm or at the end of the run."""
+def _watch(make: Callable[[], Monitor], first: RecordedRun, rest: Iterator[RecordedRun], on_alarm: str | None) -> Status:
+    """Feed the log, then what is appended to it; stop following at an alarm or at the end of the run.
+
+    A log that went back to an earlier step (a restarted run) is watched anew, from what now counts.
+    """
+    watch, seen, following = make(), first, False
     _feed(watch, first, 0)
-    status, seen, following = watch.judge(), first.steps.size, False
+    status = watch.judge()
     for now in rest:
         following = True
         if status.status == "alarm" or _is_over(watch):
             break
-        _feed(watch, now, seen)
-        seen = max(seen, now.steps.size)
+        start = seen.steps.size
+        if start > now.steps.size or (now.steps[:start] != seen.steps).any():
+            watch, start = make(), 0
+        _feed(watch, now, start)
+        seen = now
         status = watch.judge()
         _say(status)
     if status.status == "alarm" and on_alarm is not None:
@@ -166,42 +221,14 @@ def _watch(watch: Monitor, first: RecordedRun, rest: Iterator[RecordedRun], on_a
 
 def _feed(watch: Monitor, run: RecordedRun, start: int) -> None:
     rates = run.learning_rates
+    if start == 0:
+        watch.mark_restarts(run.restarts)
     for k in range(start, run.steps.size):
         watch.update(float(run.steps[k]), float(run.values[k]), lr=None if rates is None else float(rates[k]))
 
 
 def _is_over(watch: Monitor) -> bool:
     return (watch.status.fraction or 0.0) >= 1.0 - 1e-9
-
-
-def _growing(path: str, run: str | None, metric: str | None, poll_s: float) -> Iterator[RecordedRun]:
-    """Yield the run again after every change of the file; ends when the file has not changed for an hour.
-
-    A file that is being written may be unreadable for a moment, or end in half a line, which waits for the next look.
-    """
-    file, last, changed = Path(path), (-1, -1.0), time.monotonic()
-    while time.monotonic() - changed < STALE_S:
-        about = file.stat()
-        if (about.st_size, about.st_mtime) != last:
-            last, changed = (about.st_size, about.st_mtime), time.monotonic()
-            try:
-                yield _without_half_line(file, _read(path, run, metric))
-            except ValueError:
-                last = (-1, -1.0)
-        time.sleep(poll_s)
-
-
-def _without_half_line(file: Path, run: RecordedRun) -> RecordedRun:
-    if file.suffix.lower() == ".parquet" or _last_byte(file) in (b"\n", b""):
-        return run
-    rates = None if run.learning_rates is None else run.learning_rates[:-1]
-    return replace(run, steps=run.steps[:-1], values=run.values[:-1], tokens=None, learning_rates=rates)
-
-
-def _last_byte(file: Path) -> bytes:
-    with file.open("rb") as text:
-        text.seek(max(file.stat().st_size - 1, 0))
-        return text.read(1)
 
 
 def _say(status: Status) -> None:

@@ -29,7 +29,7 @@ from scipy.linalg import solve_triangular
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-ALARM_AT = {"step": 4.9, "drift": 4.9, "transient": 5.2, "spike": 6.0}
+ALARM_AT = {"step": 5.4, "drift": 5.4, "transient": 5.4, "spike": 6.0}
 """|z| above which a form is an alarm; isolated outliers are the commonest harmless event, hence the higher line."""
 BINS_AFTER = {"spike": 1, "step": 2, "drift": 3, "transient": 4}
 """Bins that must follow an onset, itself included, so that a single outlier is a spike and nothing else."""
@@ -91,15 +91,21 @@ def noise_per_point(d: FloatArray, counts: FloatArray) -> float:
     d, counts : ndarray, shape (n,), n ≥ 5
         Bin means and the points in each.
     """
+    off, expected = noise_about(d, counts)
+    relative = np.abs(off) / np.sqrt(expected)
+    clip = CLIP_SD * float(np.median(relative)) / 0.6745
+    return float(np.mean(np.minimum(relative, clip) ** 2))
+
+
+def noise_about(d: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return each inner bin less the mean of those around it, and the variance that has per variance of a point."""
     half = HALF_WINDOW if d.size >= 2 * HALF_WINDOW + 3 else 1
     width = 2 * half + 1
     ones = np.ones(width)
-    off = np.abs(d[half:-half] - np.convolve(d, ones / width, "valid"))
+    off = d[half:-half] - np.convolve(d, ones / width, "valid")
     shares = 1.0 / counts
     expected = shares[half:-half] * (1.0 - 2.0 / width) + np.convolve(shares, ones, "valid") / width**2
-    relative = off / np.sqrt(expected)
-    clip = CLIP_SD * float(np.median(relative)) / 0.6745
-    return float(np.mean(np.minimum(relative, clip) ** 2))
+    return off, expected
 
 
 def tail_corrected(z: FloatArray, dof: float) -> FloatArray:

@@ -9,8 +9,9 @@ with ℓ_run normalised by the final loss that the healthy part of the run foret
 :mod:`hpo.core.change`. A fault from the very start, or one that only rescales the whole run, moves the level and nothing
 else: it cannot be told from a healthy run with another final loss.
 
-Noise that run and reference share (one data order, equal steps) cancels in the residual, and the noise is measured on the
-residual: nothing needs to be declared.
+Noise that run and one reference share (one data order, equal steps) cancels in the residual, and the noise is measured on the
+residual: nothing needs to be declared. Where references of other lengths saw the same batches, :mod:`hpo.core.common_noise`
+takes off what they share.
 
 References
 ----------
@@ -24,24 +25,24 @@ There the run is aligned on t̂ in [0.25, 0.5] and judged by eye. Here the level
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hpo.core.change import DOF_PER_BIN, NOISE_FLOOR, Change, Whitened, likeliest_change, noise_per_point
+from hpo.core.change import Change, Whitened, likeliest_change
+from hpo.core.common_noise import CommonNoise
 from hpo.core.curve import Curve, CurveStream
 from hpo.core.lr_watch import LrWatch
 from hpo.core.metric import Metric
 from hpo.core.model import CollapseModel
+from hpo.core.monitor_residuals import MIN_BINS, Seen, Shared
 from hpo.core.recipe import Recipe
 from hpo.core.template import Template, template_of_model, template_of_reference
 
-FloatArray = NDArray[np.float64]
 START = 0.03
 WARMUPS_SKIPPED = 1.5
-MIN_BINS = 12
 JUDGE_EVERY = 0.002
 PAST_TOTAL = 0.01
 NEAR_RESTART = 0.03
@@ -123,6 +124,9 @@ class Monitor:
         Label of the family; empty fits any.
     judge_every : float, optional
         The test runs once per this share of training at most, so that a report costs O(1) on average.
+    common : CommonNoise, optional
+        Noise that the references share with the run, which sees the same batches in the same order
+        (:func:`~hpo.core.common_noise.fit_with_common_noise`).
     """
 
     def __init__(
@@ -134,6 +138,7 @@ class Monitor:
         metric: Metric | None = None,
         family: str = "",
         judge_every: float = JUDGE_EVERY,
+        common: CommonNoise | None = None,
     ) -> None:
         self.recipe = recipe
         self.judge_every = judge_every
@@ -143,6 +148,7 @@ class Monitor:
         self.template = model if isinstance(model, Template) else template_of_model(model, self.metric, recipe, family)
         self._stream = CurveStream(horizon=horizon, recipe=recipe, metric=self.metric, family=family)
         self._horizon = horizon
+        self._shared = None if common is None or self.metric.transform != "log" else Shared(common, horizon)
         self._lr = LrWatch(recipe)
         self._last_step = -math.inf
         self._judged_at = -math.inf
@@ -170,12 +176,19 @@ class Monitor:
                 "abstained", "the total number of steps is unknown, so the fraction of training is: give --total"
             )
             return self.status
+        if self._shared is not None and math.isfinite(loss):
+            self._shared.add(step)
         fraction = step / self._horizon
         if lr is not None and math.isfinite(lr):
             self._lr.add(fraction, lr)
         if not math.isfinite(loss) or fraction - self._judged_at >= self.judge_every or fraction >= 1.0:
             self.judge()
         return self.status
+
+    def mark_restarts(self, steps: Iterable[float]) -> None:
+        """Take note of the steps at which the run was restarted, where its log has been put in order already."""
+        if self._horizon is not None:
+            self._restarts.extend(step / self._horizon for step in steps)
 
     def judge(self) -> Status:
         """Run the test on everything taken so far and return the status."""
@@ -196,7 +209,7 @@ class Monitor:
         problem = self._cannot_judge(curve)
         if problem is not None or self.template is None:
             return Status("abstained", problem or "", fraction=curve.fraction_seen)
-        seen = _Seen.of(curve, self.template, self._start())
+        seen = Seen.of(curve, self.template, self._start(), self._shared)
         if seen.fractions.size < MIN_BINS:
             return Status(
                 "abstained", f"too little seen yet: {seen.fractions.size} of {MIN_BINS} bins", fraction=curve.fraction_seen
@@ -220,7 +233,7 @@ class Monitor:
         warmup = (self.recipe.warmup_fraction or 0.0) if self.recipe is not None else 0.0
         return max(START, WARMUPS_SKIPPED * warmup, 0.0 if self.template is None else float(self.template.nodes[0]))
 
-    def _wrong_lr(self, curve: Curve, seen: _Seen, change: Change | None) -> Status:
+    def _wrong_lr(self, curve: Curve, seen: Seen, change: Change | None) -> Status:
         """Return the alarm of a logged learning rate off its schedule, with the loss's own change where it shows one."""
         since, ratio = self._lr.off_since, self._lr.ratio
         words = f"the logged learning rate is {ratio:.3g} times the scheduled one" if ratio else "the learning rate is off"
@@ -251,75 +264,7 @@ def with_validation(training: Status, validation: Status) -> Status:
     return replace(training, kind="overfitting", reason=KINDS["overfitting"])
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """What the test sees: residuals, their covariance while healthy, the noise of a full bin and how well it is known."""
-
-    fractions: FloatArray
-    mean: FloatArray
-    d: FloatArray
-    covariance: FloatArray
-    window_sd: float
-    dof: float
-
-    @classmethod
-    def of(cls, curve: Curve, template: Template, start: float) -> _Seen:
-        y = curve.metric.to_model(curve.means)
-        use = np.isfinite(y) & (curve.fractions >= start) & (curve.fractions <= 1.0)
-        fractions, counts = curve.fractions[use], curve.counts[use]
-        mean, slow = template.at(fractions) if fractions.size else (np.zeros(0), np.zeros((0, 0)))
-        d = y[use] - mean
-        if fractions.size < MIN_BINS:
-            return cls(fractions, mean, d, slow, math.nan, math.nan)
-        per_point, dof = _noise(curve, use, d)
-        noise = per_point / counts
-        noise[-1] = max(noise[-1], _partial_noise(curve, use))
-        noise += NOISE_FLOOR**2
-        return cls(fractions, mean, d, slow + np.diag(noise), float(np.sqrt(np.median(noise))), dof)
-
-    def onset_of(self, change: Change) -> float:
-        """Return t̂ between the last healthy bin and the first changed one."""
-        if change.form == "spike":
-            return float(self.fractions[change.onset])
-        return float(0.5 * (self.fractions[change.onset - 1] + self.fractions[change.onset]))
-
-
-def _noise(curve: Curve, use: NDArray[np.bool_], d: FloatArray) -> tuple[float, float]:
-    """Return the variance of a point of the residual and its degrees of freedom.
-
-    Where the scatter within bins agrees with that between them, points are independent and both are used: the scatter within
-    is known almost exactly. Else (noise shared with the reference, or correlated in time) only that between bins counts.
-    """
-    counts = curve.counts[use]
-    between, dof = noise_per_point(d, counts), DOF_PER_BIN * d.size
-    several = counts >= 3
-    if several.sum() < MIN_BINS:
-        return between, dof
-    scatter = curve.variances[use] * curve.metric.slope(curve.means[use]) ** 2 * counts / np.maximum(counts - 1.0, 1.0)
-    within = float(np.median(scatter[several]) * _median_to_mean(float(np.median(counts[several]))))
-    if not 0.5 < between / max(within, 1e-300) < 2.0:
-        return between, dof
-    return max(within, 0.5 * (between + within)), 4.0 * dof
-
-
-def _median_to_mean(count: float) -> float:
-    """Return mean over median of a variance estimated from ``count`` points (Wilson-Hilferty)."""
-    return float((1.0 - 2.0 / (9.0 * (count - 1.0))) ** -3)
-
-
-def _partial_noise(curve: Curve, use: NDArray[np.bool_]) -> float:
-    """Return the variance of a last bin that is still filling, 0 for a full one.
-
-    Where noise cancels between run and reference it does so for full bins only.
-    """
-    counts, several = curve.counts[use], curve.counts[use] >= 3
-    if several.sum() < 2 or counts[-1] >= 0.9 * np.median(counts[-6:-1]):
-        return 0.0
-    within = (curve.variances[use] * curve.metric.slope(curve.means[use]) ** 2)[several]
-    return float(np.median(within)) / float(counts[-1])
-
-
-def _described(curve: Curve, seen: _Seen, change: Change | None, status: str, kind: str | None, reason: str) -> Status:
+def _described(curve: Curve, seen: Seen, change: Change | None, status: str, kind: str | None, reason: str) -> Status:
     """Return the status with residuals and the forecast, with and without the change."""
     if change is None:
         white = Whitened.of(seen.d, seen.covariance)
@@ -350,7 +295,7 @@ def _described(curve: Curve, seen: _Seen, change: Change | None, status: str, ki
     )
 
 
-def _residuals(seen: _Seen, level: float, level_sd: float, metric: Metric) -> tuple[tuple[float, float, float], ...]:
+def _residuals(seen: Seen, level: float, level_sd: float, metric: Metric) -> tuple[tuple[float, float, float], ...]:
     off = seen.d - level
     sd = np.sqrt(np.diag(seen.covariance) + level_sd**2)
     if metric.transform != "identity":

@@ -64,6 +64,10 @@ class Template:
         weights = self._interpolation(fractions)
         return weights @ self.mean, weights @ self.covariance @ weights.T
 
+    def mean_at(self, fractions: FloatArray) -> FloatArray:
+        """Return the mean, shape (n,), at fractions not before the first node."""
+        return self._interpolation(fractions) @ self.mean
+
     def _interpolation(self, fractions: FloatArray) -> FloatArray:
         """Return W, shape (n, n_nodes), linear in log t̂ and 0 at t̂ = 1."""
         grid = np.log(np.append(self.nodes, 1.0))

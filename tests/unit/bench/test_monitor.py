@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bench.monitor import Case, Outcome, _found, _rate, _zscore_hits, fault
+from bench.monitor_runs import _blocks
 
 T = np.linspace(0.001, 1, 1000)
 
@@ -33,8 +34,16 @@ def test_rates_have_exact_intervals():
 
 def test_alarms_before_the_onset_are_counted_apart():
     case = Case(0, "step", onset=0.5, sigmas=4.0)
-    rows = [(case, Outcome({"monitor": at}, 0.5, "step"), None) for at in (0.2, 0.52, 0.6, None)]
+    rows = [(case, Outcome({"monitor": at}, {"monitor": 0.5}), None) for at in (0.2, 0.52, 0.6, None)]
     scores = _found(rows, "monitor")
     assert (scores["early"], scores["n"]) == (1, 3)
     assert scores["found"] == pytest.approx(2 / 3)
     assert scores["within_3pct"] == pytest.approx(1 / 3)
+
+
+def test_noise_is_drawn_from_nearby_and_keeps_its_length():
+    noise = np.concatenate((np.full(500, 1.0), np.full(500, 9.0)))
+    drawn = _blocks(noise, 8, np.random.default_rng(0))
+    assert drawn.size == noise.size
+    assert set(drawn[:390]) == {1.0}
+    assert set(drawn[620:]) == {9.0}

@@ -116,11 +116,86 @@ def test_following_alarms_while_the_log_grows(hpo, folder):
     assert said["residual"][-1][0] < 0.7  # it did not wait for the rest
 
 
+def as_text(lines, form):
+    cells = [line.split(",") for line in lines]
+    if form == "jsonl":
+        return [f'{{"step": {c[1]}, "total_steps": {c[2]}, "train_loss": {c[3]}}}' for c in cells]
+    return [f"iter {c[1]}/{c[2]}: loss {c[3]}, time 12.3ms" for c in cells]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "log"])
+def test_logs_of_other_formats_are_followed_through_a_restart(hpo, folder, form):
+    lines = as_text(rows("grow", 1.9, 13, fault=np.where(T >= 0.5, 0.03, 0.0)), form)
+    path = folder / f"grow.{form}"
+    path.write_text("\n".join(lines[:150]) + "\n")
+
+    def grow():
+        with path.open("a") as log:
+            for k, line in enumerate([*lines[150:180], *lines[160:300]]):  # a restart from step 161
+                log.write(line[:9])
+                log.flush()
+                log.write(line[9:] + "\n")
+                log.flush()
+                time.sleep(0.1 if k % 10 == 0 else 0)
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    code, out, _ = hpo(path, "--model", folder / "model.json", "--follow", "--poll", 0.02, "--json")
+    writer.join()
+    said = json.loads(out)
+    assert (code, said["status"]) == (1, "alarm")
+    assert 0.5 <= said["detected_at"] <= 0.56
+    assert said["onset"] == pytest.approx(0.5, abs=0.02)
+
+
+def test_a_jump_where_the_log_was_restarted_is_a_restart(hpo, folder):
+    lines = rows("again", 1.9, 14, fault=np.where(T >= 0.5, 0.03, 0.0))
+    write(folder / "again.csv", [*lines[:215], *lines[199:]])
+    code, out, err = hpo(folder / "again.csv", "--model", folder / "model.json", "--json")
+    assert (code, json.loads(out)["kind"]) == (1, "restart")
+    assert "restarted at 200; where steps were logged twice the later ones count" in err
+
+
+def test_columns_are_guessed_with_a_word_or_named(hpo, folder):
+    text = (folder / "ok.csv").read_text().replace("run_id,step,total_steps,train_loss", "run_id,my_x,total_steps,Loss/train")
+    (folder / "odd.csv").write_text(text)
+    code, _, err = hpo(folder / "odd.csv", "--model", folder / "model.json")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "found run_id, my_x, total_steps, Loss/train, val_loss" in err
+    code, _, err = hpo(folder / "odd.csv", "--model", folder / "model.json", "--step", "my_x")
+    assert code == 0
+    assert "guessed that loss is column 'Loss/train'; other losses: val_loss (--loss to say otherwise)" in err
+    assert hpo(folder / "odd.csv", "--model", folder / "model.json", "--step", "my_x", "--loss", "Loss/train")[2] == ""
+
+
+def test_several_finished_runs_are_a_model_and_the_data_order_may_be_told(hpo, folder):
+    noise = 0.04 * np.random.default_rng(0).standard_normal(600)
+
+    def saved(name, horizon, seed, fault=0.0):
+        t = np.arange(1, horizon + 1) / horizon
+        own = 0.004 * np.random.default_rng(seed).standard_normal(horizon)
+        loss = 2 * (1 + 0.3 * (1 - t) ** 1.5) * np.exp(noise[:horizon] + own + np.where(t >= 0.6, fault, 0.0))
+        lines = [f"{k},{horizon},{v:.6f}" for k, v in enumerate(loss, start=1)]
+        (folder / f"{name}.csv").write_text("\n".join(["step,total_steps,train_loss", *lines]) + "\n")
+        return folder / f"{name}.csv"
+
+    references = [saved(f"ref{h}", h, h) for h in (450, 500, 600)]
+    run = saved("run", 400, 1, fault=0.06)
+    given = [word for path in references for word in ("--reference", path)]
+    untold = json.loads(hpo(run, *given, "--json")[1])
+    code, out, _ = hpo(run, *given, "--same-data", "--json")
+    told = json.loads(out)
+    assert (code, told["kind"]) == (1, "step")
+    assert told["detected_at"] < (untold["detected_at"] or 1.0)
+    assert hpo(saved("well", 400, 2), *given, "--same-data")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["ok.csv"], "expected --model or --reference; found neither"),
         (["ok.csv", "--model", "model.json", "--reference", "ok.csv"], "found both"),
+        (["ok.csv", "--model", "model.json", "--same-data"], "--same-data: expected --reference"),
         (["none.csv", "--model", "model.json"], "none.csv"),
         (["ok.csv", "--model", "none.json"], "none.json: expected a model file"),
         (["ok.csv", "--model", "references.csv"], "found something that is not JSON"),

@@ -1,0 +1,162 @@
+"""Healthy recorded runs, each with what its relatives say a healthy run looks like, and bootstrapped ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpo.adapters.curve_files import RecordedRun, read_runs
+from hpo.core.change import NOISE_FLOOR, noise_per_point
+from hpo.core.common_noise import CommonNoise, Points, fit_with_common_noise, shares_trunk
+from hpo.core.model import CollapseModel
+from hpo.core.monitor import START, WARMUPS_SKIPPED
+from hpo.core.template import Template, template_of_model
+
+FloatArray = NDArray[np.float64]
+MIN_POINTS = 60
+SLOW_WIDTH = 0.1
+NEAR = 0.1
+"""Blocks of noise come from within this share of the run: noise early in training is not that of its end."""
+
+
+@dataclass(frozen=True)
+class Healthy:
+    """A healthy run with the template of its relatives.
+
+    Attributes
+    ----------
+    sigma : float
+        Noise of the residual over a 1 % window, on the log scale.
+    role : str
+        "develop" or "test".
+    common : CommonNoise or None
+        Noise shared with the relatives that saw the same batches in the same order, where there are any.
+    clean : Template or None
+        Of those relatives, freed of that noise.
+    """
+
+    source: str
+    role: str
+    run: RecordedRun = field(repr=False)
+    template: Template = field(repr=False)
+    sigma: float
+    common: CommonNoise | None = field(default=None, repr=False)
+    clean: Template | None = field(default=None, repr=False)
+
+    @property
+    def fractions(self) -> FloatArray:
+        """t̂ of the points."""
+        return self.run.steps / float(self.run.horizon or 1.0)
+
+
+def healthy_runs(folder: Path) -> list[Healthy]:
+    """Return all healthy runs that have relatives."""
+    kinds = [
+        ("olmo", "olmo_ladder.parquet", "val_loss", _olmo_relatives),
+        ("multipowerlaw", "multipowerlaw.parquet", "val_loss", _multipowerlaw_relatives),
+        ("schaipp val", "lr_scheduling_schaipp.parquet", "val_loss", _schaipp_relatives),
+        ("schaipp train", "lr_scheduling_schaipp.parquet", "train_loss", _schaipp_relatives),
+    ]
+    return [one for name, file, metric, relatives in kinds for one in _healthy_of(name, folder / file, metric, relatives)]
+
+
+def _healthy_of(
+    source: str, path: Path, metric: str, relatives: Callable[[RecordedRun, RecordedRun], bool]
+) -> Iterator[Healthy]:
+    runs = [run for run in read_runs(path, metric=metric) if run.curve().is_complete and run.steps.size >= MIN_POINTS]
+    for index, run in enumerate(runs):
+        kin = [other for other in runs if other is not run and relatives(run, other)]
+        model = CollapseModel.fit([other.curve() for other in kin])
+        template = template_of_model(model, run.metric, run.recipe, run.family) if kin else None
+        sigma = None if template is None else _window_noise(run, template)
+        if template is not None and sigma is not None:
+            seen = source in ("olmo", "multipowerlaw") or index % 3 == 0
+            clean, common = _freed_of_common_noise(run, kin) if source.startswith("schaipp") else (None, None)
+            yield Healthy(source, "develop" if seen else "test", run, template, sigma, common, clean)
+
+
+def _freed_of_common_noise(run: RecordedRun, kin: Sequence[RecordedRun]) -> tuple[Template | None, CommonNoise | None]:
+    """Return template and common noise of the relatives with the run's batches, all steps in one order (as published)."""
+    batch = run.recipe.batch_tokens if run.recipe is not None else None
+    points = [
+        Points(other.curve(), other.steps, other.values)
+        for other in kin
+        if other.recipe is not None and other.recipe.batch_tokens == batch
+    ]
+    apart = [one for one in points if not shares_trunk(one, run.steps, run.values)]
+    try:
+        model, common = fit_with_common_noise(apart)
+    except ValueError:
+        return None, None
+    return template_of_model(model, run.metric, run.recipe, run.family), common
+
+
+def _olmo_relatives(run: RecordedRun, other: RecordedRun) -> bool:
+    return run.run_id.split("-")[1] == other.run_id.split("-")[1]
+
+
+def _multipowerlaw_relatives(run: RecordedRun, other: RecordedRun) -> bool:
+    return run.run_id.split("/")[1] == other.run_id.split("/")[1]
+
+
+def _schaipp_relatives(run: RecordedRun, other: RecordedRun) -> bool:
+    if run.recipe is None or other.recipe is None or str(run.recipe.schedule) != str(other.recipe.schedule):
+        return False
+    return run.horizon != other.horizon
+
+
+def _window_noise(run: RecordedRun, template: Template) -> float | None:
+    curve = run.curve()
+    use = (curve.fractions >= max(START, float(template.nodes[0]))) & (curve.fractions <= 1)
+    if use.sum() < 2 * 10:
+        return None
+    counts = curve.counts[use]
+    d = curve.metric.to_model(curve.means[use]) - template.at(curve.fractions[use])[0]
+    return float(np.sqrt(noise_per_point(d, counts) / np.median(counts) + NOISE_FLOOR**2))
+
+
+def bootstrapped(one: Healthy, rng: np.random.Generator, *, keep_common: bool = False) -> FloatArray:
+    """Return the run's values with its fast noise drawn anew about its slow residual from the template.
+
+    Noise is drawn in blocks from nearby, of eight points of a training loss; of a validation loss, whose points are windows
+    already, of one. With ``keep_common`` only what the run does not share with its relatives is drawn anew.
+    """
+    template = one.clean if keep_common and one.clean is not None else one.template
+    t, y = one.fractions, np.log(one.run.values)
+    use = (t >= start_of(one)) & (t <= 1.0)
+    expected = template.mean_at(t[use])
+    if keep_common and one.common is not None:
+        expected = expected + [one.common.at(step) or 0.0 for step in one.run.steps[use].tolist()]
+    slow = smoothed(y[use] - expected, SLOW_WIDTH)
+    noise = y[use] - expected - slow
+    values = one.run.values.copy()
+    drawn = _blocks(noise, 8 if one.source.endswith("train") else 1, rng)
+    values[use] = np.exp(expected + slow + drawn * rng.choice((-1.0, 1.0)))
+    return values
+
+
+def _blocks(noise: FloatArray, block: int, rng: np.random.Generator) -> FloatArray:
+    """Return noise of the same length, in blocks from near each place (local block bootstrap)."""
+    at = np.arange(0, noise.size, block)
+    reach = max(round(NEAR * noise.size), block)
+    starts = np.clip(at + rng.integers(-reach, reach + 1, size=at.size), 0, max(noise.size - block, 0))
+    return np.concatenate([noise[s : s + block] for s in starts])[: noise.size]
+
+
+def start_of(one: Healthy) -> float:
+    """Return t̂ from which the monitor judges the run."""
+    warmup = (one.run.recipe.warmup_fraction or 0.0) if one.run.recipe is not None else 0.0
+    return max(START, WARMUPS_SKIPPED * warmup, float(one.template.nodes[0]))
+
+
+def smoothed(y: FloatArray, width: float) -> FloatArray:
+    """Return centred means over a share ``width`` of the points, narrower towards the ends."""
+    half = max(round(0.5 * width * y.size), 1)
+    sums = np.concatenate(([0.0], np.cumsum(y)))
+    at = np.arange(y.size)
+    reach = np.minimum(np.minimum(at, y.size - 1 - at), half)
+    return np.asarray((sums[at + reach + 1] - sums[at - reach]) / (2 * reach + 1), dtype=np.float64)

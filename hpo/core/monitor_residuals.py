@@ -1,0 +1,157 @@
+"""Residuals of a watched run: how far it is from its template, bin by bin, and how noisy that is while it is healthy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpo.core.change import DOF_PER_BIN, NOISE_FLOOR, Change, noise_about, noise_per_point
+from hpo.core.common_noise import CommonNoise
+from hpo.core.curve import Curve, CurveStream
+from hpo.core.template import Template
+
+FloatArray = NDArray[np.float64]
+MIN_BINS = 12
+NOT_SHARED = 0.5
+"""Part of the common noise that is never trusted to be gone: a healthy run's misfit of shape shows once the noise is small."""
+MOST_DOF = 1e6
+REFERENCES_DOF = 20.0
+"""What the references' own noise says of the run's, in degrees of freedom."""
+SHARE_SD = 0.2
+DENIED = 3.0
+COVERED = 0.95
+MIN_COVERED = 8
+
+
+class Shared:
+    """Gathers the common noise at the steps that a run reports, in the run's own bins."""
+
+    def __init__(self, common: CommonNoise, horizon: float | None) -> None:
+        self.common = common
+        self._noise, self._known = CurveStream(horizon=horizon), CurveStream(horizon=horizon)
+
+    def add(self, step: float) -> None:
+        """Take the step of a finite report."""
+        value = self.common.at(step)
+        self._noise.add(step, math.exp(value or 0.0))
+        self._known.add(step, 1.0 if value is None else 2.0)
+
+    def bins(self) -> tuple[FloatArray, FloatArray]:
+        """Return per filled bin the common noise of its mean, on the log scale, and the share of its steps that have one."""
+        return np.log(self._noise.snapshot().means), self._known.snapshot().means - 1.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the test sees: residuals, their covariance while healthy, the noise of a full bin and how well it is known."""
+
+    fractions: FloatArray
+    mean: FloatArray
+    d: FloatArray
+    covariance: FloatArray
+    window_sd: float
+    dof: float
+
+    @classmethod
+    def of(cls, curve: Curve, template: Template, start: float, shared: Shared | None = None) -> Seen:
+        """Return the residuals of a curve from ``start`` on, freed of the noise it shares with its references."""
+        y = curve.metric.to_model(curve.means)
+        use = np.isfinite(y) & (curve.fractions >= start) & (curve.fractions <= 1.0)
+        fractions, counts = curve.fractions[use], curve.counts[use]
+        mean, slow = template.at(fractions) if fractions.size else (np.zeros(0), np.zeros((0, 0)))
+        d = y[use] - mean
+        if fractions.size < MIN_BINS:
+            return cls(fractions, mean, d, slow, math.nan, math.nan)
+        off, measured, known, dof = np.zeros(d.size), *_own_noise(curve, use, d)
+        if shared is not None:
+            off, measured, known, dof = _less_common(d, counts, shared, use) or (off, measured, known, dof)
+        measured[-1] = max(measured[-1], _partial_noise(curve, use))
+        noise = measured + known + NOISE_FLOOR**2
+        dof = min(dof * float(np.median(noise / measured)) ** 2, MOST_DOF)  # the rest is not estimated here (Satterthwaite)
+        return cls(fractions, mean, d - off, slow + np.diag(noise), float(np.sqrt(np.median(noise))), dof)
+
+    def onset_of(self, change: Change) -> float:
+        """Return t̂ between the last healthy bin and the first changed one."""
+        if change.form == "spike":
+            return float(self.fractions[change.onset])
+        return float(0.5 * (self.fractions[change.onset - 1] + self.fractions[change.onset]))
+
+
+def _own_noise(curve: Curve, use: NDArray[np.bool_], d: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """Return the variance of each bin as measured on the run, nothing known beside it, and degrees of freedom.
+
+    Where the scatter within bins agrees with that between them, points are independent and both are used: the scatter within
+    is known almost exactly. Else (noise shared with the reference, or correlated in time) only that between bins counts.
+    """
+    counts = curve.counts[use]
+    between, dof = max(noise_per_point(d, counts), 1e-300), DOF_PER_BIN * d.size
+    several = counts >= 3
+    if several.sum() >= MIN_BINS:
+        scatter = curve.variances[use] * curve.metric.slope(curve.means[use]) ** 2 * counts / np.maximum(counts - 1.0, 1.0)
+        within = float(np.median(scatter[several]) * _median_to_mean(float(np.median(counts[several]))))
+        if 0.5 < between / max(within, 1e-300) < 2.0:
+            between, dof = max(within, 0.5 * (between + within)), 4.0 * dof
+    return between / counts, np.zeros(d.size), dof
+
+
+def _less_common(
+    d: FloatArray, counts: FloatArray, shared: Shared, use: NDArray[np.bool_]
+) -> tuple[FloatArray, FloatArray, FloatArray, float] | None:
+    """Return the common noise in d, the variance measured on what is left, what is known beside it, and degrees of freedom.
+
+    None where the run does not show that noise: then it did not see the same batches, and nothing is taken off.
+    """
+    noise, covered = (one[use] for one in shared.bins())
+    full, references = covered >= COVERED, shared.common.own_variance
+    if full.sum() < MIN_COVERED:
+        return None
+    share = _share_of(noise[full], d[full], counts[full])
+    if share == 0.0:
+        return None
+    left = d - share * noise
+    own = max(noise_per_point(left[full], counts[full]), 1e-300)
+    dof = DOF_PER_BIN * float(full.sum())
+    if references is not None:
+        own, dof = (dof * own + REFERENCES_DOF * references) / (dof + REFERENCES_DOF), dof + REFERENCES_DOF
+    of_common = share**2 * shared.common.variance
+    known = (NOT_SHARED**2 + (1.0 - covered)) * of_common / counts
+    return share * noise, own / counts, known, dof
+
+
+def _share_of(noise: FloatArray, d: FloatArray, counts: FloatArray) -> float:
+    """Return the share of the common noise that d shows: 1 ± 0.2 before it is seen, 0 where what is seen denies that.
+
+    A regression of fast parts with outliers clipped.
+    """
+    x, _ = noise_about(noise, counts)
+    y, _ = noise_about(d, counts)
+    share, weights = 1.0, np.ones(x.size)
+    for _ in range(3):
+        off = np.abs(y - share * x)
+        limit = 2.5 * float(np.median(off)) / 0.6745
+        weights = np.minimum(1.0, limit / np.maximum(off, 1e-300))
+        share = float((weights * x) @ y / max(float((weights * x) @ x), 1e-300))
+    error = float(weights @ (y - share * x) ** 2) / max(x.size - 2, 1) / max(float(x @ x), 1e-300)
+    if abs(share - 1.0) > DENIED * math.sqrt(error + SHARE_SD**2):
+        return 0.0
+    return (share / error + 1.0 / SHARE_SD**2) / (1.0 / error + 1.0 / SHARE_SD**2) if error > 0 else share
+
+
+def _median_to_mean(count: float) -> float:
+    """Return mean over median of a variance estimated from ``count`` points (Wilson-Hilferty)."""
+    return float((1.0 - 2.0 / (9.0 * (count - 1.0))) ** -3)
+
+
+def _partial_noise(curve: Curve, use: NDArray[np.bool_]) -> float:
+    """Return the variance of a last bin that is still filling, 0 for a full one.
+
+    Where noise cancels between run and reference it does so for full bins only.
+    """
+    counts, several = curve.counts[use], curve.counts[use] >= 3
+    if several.sum() < 2 or counts[-1] >= 0.9 * np.median(counts[-6:-1]):
+        return 0.0
+    within = (curve.variances[use] * curve.metric.slope(curve.means[use]) ** 2)[several]
+    return float(np.median(within)) / float(counts[-1])
