@@ -1,14 +1,47 @@
-"""One line in a training loop: report to the trial and stop when it should, alone or on all ranks of a distributed run."""
+"""One line in a training loop: report to the trial and stop when it should, alone or on all ranks of a distributed run.
+
+The callbacks of Hugging Face's ``Trainer``, of Lightning and of Keras must derive from classes of those libraries. Each has a
+module of its own, and its name is loaded from there when first used: ``TransformersCallback``, ``LightningCallback``,
+``KerasCallback``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from importlib import import_module
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.trial import Trial
 
 from hpo.adapters.optuna_live import report
+
+if TYPE_CHECKING:
+    from hpo.adapters.keras_callback import KerasCallback
+    from hpo.adapters.lightning_callback import LightningCallback
+    from hpo.adapters.transformers_callback import TransformersCallback
+
+__all__ = [
+    "EpochCallback",
+    "KerasCallback",
+    "LightningCallback",
+    "TransformersCallback",
+    "logged_value",
+    "report_on_all_ranks",
+    "state_total_steps",
+]
+_HOMES = {
+    "KerasCallback": "hpo.adapters.keras_callback",
+    "LightningCallback": "hpo.adapters.lightning_callback",
+    "TransformersCallback": "hpo.adapters.transformers_callback",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def report_on_all_ranks(trial: Trial | None, step: int, loss: float, tokens: float | None = None) -> None:
@@ -56,8 +89,32 @@ def report_on_all_ranks(trial: Trial | None, step: int, loss: float, tokens: flo
         raise RuntimeError(f"rank 0 could not report: {word[1]}")
 
 
+def state_total_steps(trial: Trial | None, total_steps: float) -> None:
+    """Leave the length of a trial's training in ``user_attrs["total_steps"]``, where the pruner looks, unless it is there.
+
+    An infinite, zero or negative number (training without an end) says nothing and is not written.
+    """
+    if trial is not None and isfinite(total_steps) and total_steps > 0 and "total_steps" not in trial.user_attrs:
+        trial.set_user_attr("total_steps", int(total_steps))
+
+
+def logged_value(logs: Mapping[str, Any] | None, monitor: str) -> float:
+    """Return the monitored one of the logged values.
+
+    Raises
+    ------
+    ValueError
+        It was not logged; the message names what was.
+    """
+    if logs is None or monitor not in logs:
+        raise ValueError(f"monitor must be one of the logged values {sorted(logs or {})}; found {monitor!r}")
+    return float(logs[monitor])
+
+
 class EpochCallback:
-    """For training loops with Keras-style callbacks: reports one entry of ``logs`` after every epoch.
+    """For training loops of your own with Keras-style callbacks: reports one entry of ``logs`` after every epoch.
+
+    Keras itself wants :class:`~hpo.adapters.keras_callback.KerasCallback`.
 
     Parameters
     ----------
@@ -79,9 +136,7 @@ class EpochCallback:
         ValueError
             ``logs`` lacks the monitored entry.
         """
-        if logs is None or self.monitor not in logs:
-            raise ValueError(f"monitor must be one of the logged values {sorted(logs or {})}; found {self.monitor!r}")
-        report(self.trial, epoch + 1, float(logs[self.monitor]))
+        report(self.trial, epoch + 1, logged_value(logs, self.monitor))
 
 
 def _report(trial: Trial | None, step: int, loss: float, tokens: float | None) -> None:

@@ -13,7 +13,8 @@ from optuna.trial import TrialState
 from optuna_studies import HORIZON, add_family, curve, steps
 
 from hpo import CollapsePruner
-from hpo.adapters.callbacks import EpochCallback, report_on_all_ranks
+from hpo.adapters import callbacks
+from hpo.adapters.callbacks import EpochCallback, report_on_all_ranks, state_total_steps
 
 RANK = """
 import sys
@@ -47,17 +48,38 @@ finally:
 """
 
 
-def test_two_ranks_get_one_decision_and_leave_together(repository: Path, tmp_path: Path) -> None:
+FAILING_RANK = """
+import sys
+from torch import distributed
+from hpo.adapters.callbacks import report_on_all_ranks
+rank, file = int(sys.argv[1]), sys.argv[2]
+distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+try:
+    report_on_all_ranks(None, 1, 3.0)
+except (ValueError, RuntimeError) as error:
+    print(type(error).__name__, error)
+finally:
+    distributed.destroy_process_group()
+"""
+
+
+def said_by_ranks(code: str, repository: Path, rendezvous: Path) -> list[str]:
+    """Return what each of two processes printed."""
     paths = [str(repository), str(repository / "tests" / "support"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-c", RANK]
-    ranks = [
-        subprocess.Popen(
-            [*command, str(rank), str(tmp_path / "rendezvous")], env=environment, stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    said = [rank.communicate(timeout=50)[0].split() for rank in ranks]
+    commands = [[sys.executable, "-c", code, str(rank), str(rendezvous)] for rank in range(2)]
+    ranks = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for command in commands]
+    return [rank.communicate(timeout=50)[0] for rank in ranks]
+
+
+def test_when_rank_0_cannot_report_no_rank_waits_for_it(repository: Path, tmp_path: Path) -> None:
+    first, second = said_by_ranks(FAILING_RANK, repository, tmp_path / "rendezvous")
+    assert first.startswith("ValueError trial must be the live trial on rank 0")
+    assert second.startswith("RuntimeError rank 0 could not report: ValueError")
+
+
+def test_two_ranks_get_one_decision_and_leave_together(repository: Path, tmp_path: Path) -> None:
+    said = [rank.split() for rank in said_by_ranks(RANK, repository, tmp_path / "rendezvous")]
     assert said[0] == said[1]
     assert said[0][0] == "pruned"
     assert 10 <= int(said[0][1]) <= 30
@@ -86,3 +108,19 @@ def test_an_epoch_callback_reports_the_monitored_value(open_storage) -> None:
     assert study.trials[0].intermediate_values == {1: 3.0}
     with pytest.raises(ValueError, match="monitor"):
         callback.on_epoch_end(1, {"loss": 9.0})
+
+
+def test_the_length_of_training_is_stated_once_and_only_if_it_has_an_end(open_storage) -> None:
+    trial = optuna.create_study(storage=open_storage("memory")).ask()
+    for endless in (float("inf"), 0, -1):
+        state_total_steps(trial, endless)
+        assert "total_steps" not in trial.user_attrs
+    state_total_steps(trial, 160.0)
+    state_total_steps(trial, 200)
+    assert trial.user_attrs["total_steps"] == 160
+    state_total_steps(None, 160)
+
+
+def test_an_unknown_callback_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'JaxCallback'"):
+        callbacks.JaxCallback  # noqa: B018 - the access is what is tested
