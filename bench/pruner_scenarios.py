@@ -109,14 +109,14 @@ def late_bloomers(seed: int, noise: float = 0.005) -> Scenario:
     return Scenario(noisy(clean, noise, rng), finals, families, tuple(np.flatnonzero(late).tolist()))
 
 
-def diverging(seed: int, noise: float = 0.02) -> Scenario:
-    """Return a study whose last trial, the best until then, rises by 80 % between 10 and 12 % of training and stays there."""
+def diverging(seed: int, noise: float = 0.02, rise: float = 0.8, over: int = 2) -> Scenario:
+    """Return a study whose last trial, the best until then, rises by ``rise`` over the reports after 10 %, and stays there."""
     rng = np.random.default_rng([5, seed])
     finals = 3.0 * (1.0 + 0.06 * rng.random(8))
     finals[-1] = 0.97 * finals.min()
     clean = np.outer(finals, family_curve(rng))
     onset = 10
-    clean[-1, onset:] *= np.minimum(1.8, 1.0 + 0.4 * np.arange(1, N_REPORTS - onset + 1))
+    clean[-1, onset:] *= 1.0 + rise * np.minimum(1.0, np.arange(1, N_REPORTS - onset + 1) / over)
     values = noisy(clean, noise, rng)
     values[-1, 4] *= 0.7  # a lucky early value
     finals[-1] = np.inf
@@ -182,12 +182,14 @@ def measure(pruner: str, seed: int) -> dict[str, float]:
     out["reports spent there"] = result.reports / spread.values.size
     worse = much_worse(seed)
     out["15 % worse stopped by 30 %"] = float(0 < play(make(worse), worse).stopped_at[16] <= 30)
-    five = five_percent(seed)
-    out["5 % worse stopped at 10-30 %"] = float(10 <= play(make(five), five).stopped_at[16] <= 30)
+    for name, noise in (("5 % worse stopped at 10-30 %", 0.005), ("the same at 2 % noise", 0.02)):
+        five = five_percent(seed, noise)
+        out[name] = float(10 <= play(make(five), five).stopped_at[16] <= 30)
     out |= _late(make, late_bloomers(seed))
-    divergent = diverging(seed)
-    at = play(make(divergent), divergent).stopped_at[7]
-    out["divergence stopped within 5"] = float(divergent.onset < at <= divergent.onset + 5)
+    for name, rise, over in (("divergence", 0.8, 2), ("slower divergence", 0.5, 3)):
+        divergent = diverging(seed, rise=rise, over=over)
+        at = play(make(divergent), divergent).stopped_at[7]
+        out[f"{name} stopped within 5"] = float(divergent.onset < at <= divergent.onset + 5)
     return out
 
 

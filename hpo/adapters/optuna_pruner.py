@@ -189,8 +189,10 @@ class CollapsePruner(BasePruner):
         if self._is_look_due(follower):
             view.refresh(study)
             follower = view.follow(trial)
+        before = follower.judged
         record = self._judge(view, follower, trial)
-        if record.reason == "cannot_win" and view.refresh(study):
+        is_confirmed = before is not None and before is follower.judged
+        if record.reason == "cannot_win" and not is_confirmed and view.refresh(study):
             record = self._judge(view, view.follow(trial), trial)
         return self._overrule(view, study, record)
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, replace
 from math import exp, inf, isfinite, log1p
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from hpo.core.curve import Curve
 from hpo.core.metric import Metric
 
@@ -34,10 +37,11 @@ class Extremes:
         return Extremes(min(self.low, other.low), max(self.high, other.high))
 
 
-def extremes_of(losses: list[float]) -> Extremes:
-    """Return the extremes of the finite ones among ``losses``."""
-    finite = [x for x in losses if isfinite(x)]
-    return Extremes(min(finite, default=inf), max(finite, default=-inf))
+def extremes_of(losses: ArrayLike) -> Extremes:
+    """Return the extremes of the finite ones among ``losses``, shape (n,)."""
+    values = np.asarray(losses, dtype=np.float64)
+    finite = values[np.isfinite(values)]
+    return Extremes(float(finite.min(initial=inf)), float(finite.max(initial=-inf)))
 
 
 def kind_for(seen: Extremes) -> Kind:

@@ -1,7 +1,8 @@
 """What one process knows of a study: finished trials as references, the incumbent, and the error already spent.
 
 Reading a study's trials is what makes pruners slow, so a view is refreshed only when the pruner asks. Finished trials never
-change; each is read once, in the order in which they finished, and everything here follows from them alone. A process that
+change; each is read once, in the order in which they finished, and everything here follows from them alone. Which of them
+serve as references, and the best level among them, is kept by :mod:`hpo.adapters.optuna_references`. A process that
 opens the study later therefore comes to the same references, incumbent and spent error: for a PRUNED trial the decision is
 made again from its stored reports and from what had finished before it, and where that decision is a stop by forecast, its
 probability of being best counts as spent. Trials that another pruner or a person stopped spend nothing.
@@ -11,8 +12,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from math import isfinite
@@ -23,16 +23,15 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from hpo.adapters.optuna_audit import Audit
+from hpo.adapters.optuna_references import References
 from hpo.adapters.optuna_scale import TYPICAL_FALL, Extremes, Kind, Scale, extremes_of, kind_for, late_fall
 from hpo.adapters.optuna_trials import AnyTrial, Follower, Horizons, TrialReader, finished_curve
 from hpo.core.curve import Curve
-from hpo.core.decision import Decision, StoppingSettings, SweepState, check_values, decide, is_too_early
+from hpo.core.decision import Decision, StoppingSettings, SweepState, decide, is_decided_early
 from hpo.core.model import CollapseModel
-from hpo.core.references import Reference, is_reference
+from hpo.core.references import is_reference
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
-MAX_REFERENCES = 256
-"""Newest references kept of each family, so that a decision costs the same after 100 and after 10,000 trials."""
 SPREAD_FROM = 3
 """Finished trials from which the spread of values without a log is taken."""
 UNLABELLED = "study"
@@ -81,28 +80,18 @@ class StudyView:
         labels = {r.family for r in model.references} if model is not None else set()
         self._label = labels.pop() if len(labels) == 1 else UNLABELLED
         self.scale = self._scale_for(Extremes())
-        self.best_level: float | None = None
-        self._completed: dict[Hashable, deque[FrozenTrial]] = {}
-        self._made: dict[int, Reference | None] = {}
-        self._model: CollapseModel | None = None
+        self._references = References(model, self._curve)
         self._spent: dict[int, float] = {}
 
     @property
-    def model(self) -> CollapseModel:
-        """References given and learned, fitted."""
-        if self._model is None:
-            kept = [t for family in self._completed.values() for t in family]
-            made = self._made
-            self._made = {t.number: made[t.number] if t.number in made else _reference(self._curve(t)) for t in kept}
-            own = [r for r in self._made.values() if r is not None]
-            given = () if self._base is None else self._base.references
-            self._model = CollapseModel([*given, *own], None if self._base is None else self._base.settings)
-        return self._model
+    def best_level(self) -> float | None:
+        """Best final level of the finished trials, less the noise of single reports; None before any has finished."""
+        return self._references.best_level
 
     def refresh(self, study: Study) -> bool:
         """Read what has finished since the last time; return True if anything has."""
         trials = study.get_trials(deepcopy=False, states=FINISHED)
-        new = [t for t in trials if t.number not in self._seen]
+        new = self._unseen(trials)
         if not new:
             return False
         for trial in new:
@@ -144,17 +133,16 @@ class StudyView:
 
     def judge(self, curve: Curve, spent: float) -> Decision:
         """Return the decision for a trial with what is known now, ``spent`` of the error budget gone."""
-        if check_values(curve) is not None or is_too_early(curve, self.settings):
-            return decide(curve, None, SweepState(), self.settings)
+        best = self.best_level
+        threshold = None if best is None else self.scale.worse_by(best, self.settings.margin)
+        state, settings = SweepState(threshold, spent), replace(self.settings, margin=0.0)
+        if is_decided_early(curve, state, settings):
+            return decide(curve, None, state, settings)
         try:
-            forecast = self.model.forecast(curve)
+            forecast = self._references.model_for(curve.family).forecast(curve)
         except np.linalg.LinAlgError:
             return Decision("continue", "no_fit", {"fraction": curve.fraction_seen})
-        threshold = None
-        if self.best_level is not None:
-            threshold = self.scale.worse_by(self.best_level, self.settings.margin)
-        state = SweepState(threshold, spent)
-        return decide(curve, forecast, state, replace(self.settings, margin=0.0))
+        return decide(curve, forecast, state, settings)
 
     def spent_without(self, number: int) -> float:
         """Return the error spent by trials other than ``number``."""
@@ -171,13 +159,23 @@ class StudyView:
             self.is_suspended = True
             warnings.warn(f"no trial is stopped by forecast any more: {self.audit}", RuntimeWarning, stacklevel=2)
 
+    def _unseen(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+        """Return the finished trials that are new, looking back from the newest until all are found."""
+        missing, found = len(trials) - len(self._seen), list[FrozenTrial]()
+        for trial in reversed(trials):
+            if len(found) >= missing:
+                break
+            if trial.number not in self._seen:
+                found.append(trial)
+        return found[::-1]
+
     def _count(self, trial: FrozenTrial) -> None:
         """Take up what settles horizons and scale."""
         self._seen.add(trial.number)
         self.followers.pop(trial.number, None)
         if trial.state == TrialState.COMPLETE and trial.value is not None:
-            values = [self._sign * v for v in (*trial.intermediate_values.values(), trial.value)]
-            self._extremes = self._extremes.including(extremes_of(values))
+            values = np.array([*trial.intermediate_values.values(), trial.value], dtype=np.float64)
+            self._extremes = self._extremes.including(extremes_of(self._sign * values))
             self._horizons.add(self.reader.stated_horizon(trial), trial)
 
     def _has_new_terms(self, trials: Sequence[FrozenTrial]) -> bool:
@@ -212,9 +210,7 @@ class StudyView:
 
     def _forget(self) -> None:
         """Drop what was learned from finished trials, before learning it anew under other terms."""
-        self.best_level, self._model = None, None
-        self._completed.clear()
-        self._made.clear()
+        self._references.forget()
         self._spent.clear()
 
     def _learn(self, trial: FrozenTrial) -> None:
@@ -229,30 +225,22 @@ class StudyView:
             return
         if self._counts_would_be_stops and would_have_spent is not None:
             self._spent[trial.number] = would_have_spent
-        self._take_final(trial)
-        recipe = self.reader.recipe_of(trial)
-        key = self.reader.label_of(trial), None if recipe is None else recipe.schedule
-        self._completed.setdefault(key, deque(maxlen=MAX_REFERENCES)).append(trial)
-        self._model = None
+        level = self._final_level(trial)
+        self.audit.settle(trial.number, level)
+        if isfinite(level):
+            self._references.add(self.reader.label_of(trial) or self._label, trial, level)
 
     def _curve(self, trial: FrozenTrial) -> Curve:
         curve = finished_curve(trial, self.scale, self.horizon_of(trial)[0], self.reader)
         return curve if curve.family else replace(curve, family=self._label)
 
-    def _take_final(self, trial: FrozenTrial) -> None:
+    def _final_level(self, trial: FrozenTrial) -> float:
+        """Return the measured final level of a complete trial, NaN if it has none."""
         value = float("nan") if trial.value is None else self.scale.to_core(trial.value)
         if not self.scale.uses_objective_value:
             measured = self._curve(trial).final_loss
             value = value if measured is None else measured
-        level = float(self.scale.metric.to_model(value)) if isfinite(value) else float("nan")
-        self.audit.settle(trial.number, level)
-        if isfinite(level):
-            self.best_level = level if self.best_level is None else min(level, self.best_level)
-
-
-def _reference(curve: Curve) -> Reference | None:
-    usable = is_reference(curve) and (curve.fraction_seen or 0.0) <= 1.0 + 1e-6
-    return Reference.of(curve) if usable else None
+        return float(self.scale.metric.to_model(value)) if isfinite(value) else float("nan")
 
 
 def _order(trial: FrozenTrial) -> tuple[datetime, int]:

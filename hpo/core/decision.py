@@ -8,8 +8,9 @@ Two rules share it. :func:`select` judges everybody at once, at the stopping fra
 the best with probability at least 1 − α. :func:`decide` judges one trial as it goes, against the best final value known; a
 single stop may spend at most :data:`SHARE` of what is left, so that the budget lasts for any number of trials.
 
-Precedence in both: a non-finite value stops · sustained divergence stops · before the minimum fraction or in warm-up nothing
-else does · a forecast that abstains never stops anything · the forecast.
+Precedence in both: a non-finite value stops · sustained divergence stops (in :func:`decide`, unless the trial is still better
+than the best final value) · before the minimum fraction or in warm-up nothing else does · a forecast that abstains never stops
+anything · the forecast.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def decide(curve: Curve, forecast: Forecast | None, state: SweepState, settings:
     forecast : Forecast or None
         Of that curve; None while it is too early to make one (see :func:`is_too_early`).
     """
-    by_values = check_values(curve)
+    by_values = _stop_by_values(curve, state)
     if by_values is not None:
         return by_values
     if is_too_early(curve, settings):
@@ -180,12 +181,25 @@ def decide(curve: Curve, forecast: Forecast | None, state: SweepState, settings:
     return Decision("stop", "cannot_win", numbers) if p_best <= allowed else Decision("continue", "may_win", numbers)
 
 
+def is_decided_early(curve: Curve, state: SweepState, settings: StoppingSettings) -> bool:
+    """True if :func:`decide` needs no forecast: the values alone stop the run, or it is too early for one."""
+    return _stop_by_values(curve, state) is not None or is_too_early(curve, settings)
+
+
 def is_too_early(curve: Curve, settings: StoppingSettings) -> bool:
     """True before the minimum fraction or within warm-up; an unknown horizon is not early, it is unknown."""
     if curve.fraction_seen is None:
         return False
     warmup = 0.0 if curve.recipe is None else curve.recipe.warmup_fraction or 0.0
     return curve.fraction_seen < max(settings.min_fraction, warmup) - 1e-9
+
+
+def _stop_by_values(curve: Curve, state: SweepState) -> Decision | None:
+    """Return :func:`check_values`, but for a run that has risen and is still better than the best final value."""
+    found = check_values(curve)
+    if found is None or found.reason != "diverging" or state.best_level is None:
+        return found
+    return None if float(curve.metric.to_model(curve.current_value)) < state.best_level else found
 
 
 def probability_below(forecast: Forecast, level: float) -> float:

@@ -1,8 +1,11 @@
 """Sustained divergence: a run that rose well above its own best and stayed there.
 
 One bad report proves nothing, so the rule wants :data:`PATIENCE` reports in a row, spanning at least :data:`SPAN` of the
-training, each above the run's best level by the factor :data:`RISE` and by many times the run's own noise. The best level
-is the lowest *median of three* reports in a row, so that one lucky value neither arms nor disarms the rule.
+training, each above the run's best level by the factor :data:`RISE` and by far more than the run has strayed before. The best
+level is the lowest *median of three* reports in a row, so that one lucky value neither arms nor disarms the rule. How far the
+run strays is told in two ways, because neither sees all of it: by the noise between neighbouring reports, a lower third of
+their second differences (a lucky value and a steep start bend three reports in a row each), and by how far above its best
+the run has been, an upper quartile (noise that lasts over several reports).
 """
 
 from __future__ import annotations
@@ -12,11 +15,13 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-PATIENCE = 4
+PATIENCE = 3
 RISE = 0.25
-NOISE_FACTOR = 6.0
-SPAN = 0.01
-BEND_OF_UNIT_NOISE = 1.652  # median |second difference| of unit Gaussian noise: 0.6745 · √6
+NOISE_FACTOR = 4.5
+EXCURSION_FACTOR = 4.0
+SPAN = 0.02
+REMEMBERED = 32
+BEND_OF_UNIT_NOISE = 1.055  # lower third of |second differences| of unit Gaussian noise: 0.4307 · √6
 
 
 class DivergenceWatch:
@@ -35,7 +40,8 @@ class DivergenceWatch:
         self._streak = 0
         self._streak_start = np.nan
         self._step = np.nan
-        self._bends: deque[float] = deque(maxlen=32)
+        self._bends: deque[float] = deque(maxlen=REMEMBERED)
+        self._excursions: deque[float] = deque(maxlen=REMEMBERED)
 
     @property
     def diverging(self) -> bool:
@@ -47,13 +53,13 @@ class DivergenceWatch:
     def add(self, step: float, value: float) -> None:
         """Take one finite value; steps increase."""
         self._step = step
-        if value > self._best + RISE * abs(self._best) and value > self._best + NOISE_FACTOR * self._noise():
+        above = value - self._best
+        if above > RISE * abs(self._best) and above > self._usual():
             self._streak += 1
             self._streak_start = step if self._streak == 1 else self._streak_start
         else:
             self._streak = 0
-        if len(self._last) >= 2 and self._streak == 0:
-            self._bends.append(abs(value - 2.0 * self._last[-1] + self._last[-2]))
+            self._remember(value, above)
         self._last.append(value)
         if len(self._last) == 3:
             self._best = min(self._best, sorted(self._last)[1])
@@ -67,8 +73,17 @@ class DivergenceWatch:
         for step, value in zip(steps.tolist(), values.tolist(), strict=True):
             self.add(step, value)
 
-    def _noise(self) -> float:
-        """Return the sd of one value, from second differences: a steep descent is not noise."""
-        if len(self._bends) < 4:
-            return 0.0
-        return sorted(self._bends)[len(self._bends) // 2] / BEND_OF_UNIT_NOISE
+    def _remember(self, value: float, above: float) -> None:
+        if len(self._last) >= 2:
+            self._bends.append(abs(value - 2.0 * self._last[-1] + self._last[-2]))
+        if np.isfinite(above):
+            self._excursions.append(above)
+
+    def _usual(self) -> float:
+        """Return how far above its best the run gets by its noise; 0 while too little is known."""
+        noise = NOISE_FACTOR * _quantile(self._bends, 1 / 3) / BEND_OF_UNIT_NOISE
+        return max(noise, EXCURSION_FACTOR * _quantile(self._excursions, 3 / 4))
+
+
+def _quantile(values: deque[float], share: float) -> float:
+    return sorted(values)[int(share * len(values))] if len(values) >= 4 else 0.0

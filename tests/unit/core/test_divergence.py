@@ -74,3 +74,33 @@ def test_a_steep_early_descent_does_not_hide_a_rise() -> None:
         at = step if watch.diverging and at is None else at
     assert at is not None
     assert at <= 15
+
+
+@pytest.mark.parametrize(("rise", "over"), [(0.8, 2), (0.5, 3)])
+def test_a_rise_is_seen_within_five_reports_through_noise_and_after_a_lucky_value(rise: float, over: int) -> None:
+    steps = np.arange(1, 16)
+    clean = 3.0 * (1 + 0.25 * ((steps / 100) ** -0.35 - 1)) * (1 + rise * np.clip((steps - 10) / over, 0, 1))
+    clean[4] *= 0.7
+    seen = 0
+    for seed in range(100):
+        noise = 0.02 * np.random.default_rng(seed).standard_normal(steps.size)
+        seen += curve(clean * np.exp(noise)).diverging
+    assert seen >= 98
+
+
+@pytest.mark.parametrize(("noise", "likeness"), [(0.05, 0.0), (0.1, 0.0), (0.05, 0.5), (0.1, 0.5)])
+def test_noise_that_lasts_over_reports_is_not_divergence(noise: float, likeness: float) -> None:
+    false_alarms = 0
+    for seed in range(100):
+        steps = np.random.default_rng(seed).standard_normal(100)
+        for i in range(1, 100):
+            steps[i] = likeness * steps[i - 1] + np.sqrt(1 - likeness**2) * steps[i]
+        values = (1 + 0.3 * ((np.arange(1, 101) / 100) ** -0.3 - 1)) * np.exp(noise * steps)
+        watch = DivergenceWatch(100.0)
+        false_alarms += any(_add(watch, step, value) for step, value in enumerate(values.tolist(), start=1))
+    assert false_alarms <= 3
+
+
+def _add(watch: DivergenceWatch, step: int, value: float) -> bool:
+    watch.add(step, value)
+    return watch.diverging

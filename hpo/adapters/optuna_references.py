@@ -1,0 +1,166 @@
+"""Finished trials as references: which are kept, when the model is fitted to them, and the best level among them.
+
+A study may finish thousands of trials, and a decision must not wait for all of them. Of each family label the newest and the
+best are kept. The model is fitted anew whenever the label's trials have grown by a twentieth, have become sixteen more, or one
+of them is a record; until then what was fitted stands. All of it follows from the order in which trials finished, never from
+when somebody asks, so that another process comes to the same model.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from optuna.trial import FrozenTrial
+
+from hpo.core.curve import Curve
+from hpo.core.finals import measurement_noise, settled_levels
+from hpo.core.model import CollapseModel, ModelSettings
+from hpo.core.references import Reference, is_reference
+from hpo.core.shape import ShapeSettings
+
+N_NEWEST = 64
+N_BEST = 16
+GROWTH = 0.05
+MOST_WAITING = 16
+"""Newest and best trials kept of a label; growth and number of its trials after which the model is fitted anew."""
+OWN_SETTINGS = ModelSettings(shape=ShapeSettings(mean="none"))
+"""Of a model of the study's own trials alone: each schedule stands for itself. (A response mean takes seconds to fit.)"""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A finished trial and its measured final level (smaller is better)."""
+
+    trial: FrozenTrial
+    level: float
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What a kept trial teaches: a reference, if its curve is whole, and the noise variance of its final level."""
+
+    reference: Reference | None
+    noise: float
+
+
+@dataclass
+class Shelf:
+    """The kept trials of one label.
+
+    Attributes
+    ----------
+    members : tuple of Kept
+        Those that the model is fitted to, in the order in which they finished.
+    """
+
+    newest: deque[Kept] = field(default_factory=lambda: deque(maxlen=N_NEWEST))
+    best: list[Kept] = field(default_factory=list)
+    members: tuple[Kept, ...] = ()
+    n_added: int = 0
+    n_fitted: int = 0
+    model: CollapseModel | None = None
+    best_level: float = np.inf
+
+    def add(self, kept: Kept) -> bool:
+        """Take one more finished trial; return True if the model is to be fitted anew."""
+        is_record = not self.best or kept.level < self.best[0].level
+        self.newest.append(kept)
+        self.best = sorted([*self.best, kept], key=lambda k: k.level)[:N_BEST]
+        self.n_added += 1
+        waiting = self.n_added - self.n_fitted
+        if not (is_record or waiting >= MOST_WAITING or waiting >= GROWTH * self.n_added):
+            return False
+        newest = {k.trial.number for k in self.newest}
+        older = [k for k in self.best if k.trial.number not in newest]
+        self.members = (*sorted(older, key=lambda k: k.trial.number), *self.newest)
+        self.n_fitted, self.model = self.n_added, None
+        return True
+
+
+class References:
+    """The references of one study by family label.
+
+    Parameters
+    ----------
+    given : CollapseModel or None
+        References from elsewhere; its settings then hold for all.
+    curve_of : callable
+        Returns the curve of a finished trial.
+    """
+
+    def __init__(self, given: CollapseModel | None, curve_of: Callable[[FrozenTrial], Curve]) -> None:
+        self._given, self._curve_of = given, curve_of
+        self._settings = OWN_SETTINGS if given is None else given.settings
+        self._shelves: dict[str, Shelf] = {}
+        self._taught: dict[int, Taught] = {}
+        self._best_level: float | None = None
+
+    def add(self, label: str, trial: FrozenTrial, level: float) -> None:
+        """Take a complete trial whose measured final level is finite."""
+        shelf = self._shelves.setdefault(label, Shelf())
+        if shelf.add(Kept(trial, level)):
+            self._best_level = None
+
+    def model_for(self, label: str) -> CollapseModel:
+        """Return the model that judges trials of a label."""
+        if label not in self._shelves and self._given is None and self._shelves:
+            label = next(iter(self._shelves))  # abstains because its family is another, not for want of references
+        shelf = self._shelves.get(label)
+        if shelf is None:
+            return self._given or CollapseModel([], self._settings)
+        return shelf.model or self._fit(label, shelf)
+
+    @property
+    def best_level(self) -> float | None:
+        """Lowest final level of all kept trials less their noise; None before any has finished."""
+        if self._best_level is None and self._shelves:
+            for label in self._shelves:
+                self.model_for(label)
+            self._best_level = min(shelf.best_level for shelf in self._shelves.values())
+        return self._best_level
+
+    def forget(self) -> None:
+        """Drop everything but what was given."""
+        self._shelves.clear()
+        self._taught.clear()
+        self._best_level = None
+
+    def _fit(self, label: str, shelf: Shelf) -> CollapseModel:
+        taught = {k.trial.number: self._taught.get(k.trial.number) or self._teach(k.trial) for k in shelf.members}
+        given = () if self._given is None else tuple(r for r in self._given.references if r.family in ("", label))
+        own = [t.reference for t in taught.values() if t.reference is not None]
+        model = shelf.model = CollapseModel([*given, *own], self._settings)
+        settled = _settled(model, [t for t in taught.values() if t.reference is not None])
+        shelf.best_level = min(settled.get(id(taught[k.trial.number].reference), k.level) for k in shelf.members)
+        self._drop_unused(taught)
+        return model
+
+    def _teach(self, trial: FrozenTrial) -> Taught:
+        curve = self._curve_of(trial)
+        if not is_reference(curve) or (curve.fraction_seen or 0.0) > 1.0 + 1e-6:
+            return Taught(None, 0.0)
+        is_report = curve.metric.end == "window" or trial.value in trial.intermediate_values.values()
+        return Taught(Reference.of(curve), measurement_noise(curve) if is_report else 0.0)
+
+    def _drop_unused(self, taught: dict[int, Taught]) -> None:
+        """Keep what was made of members only, so that memory does not grow with the study."""
+        in_use = {k.trial.number for shelf in self._shelves.values() for k in shelf.members}
+        self._taught = {n: t for n, t in {**self._taught, **taught}.items() if n in in_use}
+
+
+def _settled(model: CollapseModel, own: Sequence[Taught]) -> dict[int, float]:
+    """Return the settled final level of the study's own references, by their identity."""
+    noise = {id(t.reference): t.noise for t in own}
+    out: dict[int, float] = {}
+    for family in model.families:
+        if family.response is not None or not any(id(r) in noise for r in family.references):
+            continue
+        try:
+            levels = settled_levels(family, np.array([noise.get(id(r), 0.0) for r in family.references]))
+        except np.linalg.LinAlgError:
+            continue
+        out |= {id(r): float(x) for r, x in zip(family.references, levels, strict=True) if id(r) in noise}
+    return out
