@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hpo.adapters.curve_files import RecordedRun, read_runs
     from hpo.adapters.optuna_live import attach, finish, report
     from hpo.adapters.optuna_pruner import CollapsePruner
+    from hpo.adapters.optuna_sampler import ForecastSampler
     from hpo.adapters.ray_scheduler import CollapseScheduler
     from hpo.adapters.ray_search import CollapseSearch
     from hpo.core.check import check_curves
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from hpo.core.recipe import Recipe
     from hpo.core.schedules import Schedule, schedule
     from hpo.core.session import Session, StopTraining
+    from hpo.engine.python_api import SweepOutcome, sweep
+    from hpo.reporting.forecast_figure import plot_forecasts
 
     __version__: str
 
@@ -43,6 +46,7 @@ _HOMES = {
     "Curve": "hpo.core.curve",
     "Decision": "hpo.core.decision",
     "Forecast": "hpo.core.forecast",
+    "ForecastSampler": "hpo.adapters.optuna_sampler",
     "Metric": "hpo.core.metric",
     "Monitor": "hpo.core.monitor",
     "ModelSettings": "hpo.core.model",
@@ -54,15 +58,18 @@ _HOMES = {
     "StopTraining": "hpo.core.session",
     "StoppingSettings": "hpo.core.decision",
     "SweepForecast": "hpo.core.forecast",
+    "SweepOutcome": "hpo.engine.python_api",
     "SweepState": "hpo.core.decision",
     "attach": "hpo.adapters.optuna_live",
     "check_curves": "hpo.core.check",
     "decide": "hpo.core.decision",
     "finish": "hpo.adapters.optuna_live",
+    "plot_forecasts": "hpo.reporting.forecast_figure",
     "read_runs": "hpo.adapters.curve_files",
     "report": "hpo.adapters.optuna_live",
     "schedule": "hpo.core.schedules",
     "select": "hpo.core.decision",
+    "sweep": "hpo.engine.python_api",
 }
 
 __all__ = [
@@ -73,6 +80,7 @@ __all__ = [
     "Curve",
     "Decision",
     "Forecast",
+    "ForecastSampler",
     "Metric",
     "ModelSettings",
     "Monitor",
@@ -84,16 +92,19 @@ __all__ = [
     "StopTraining",
     "StoppingSettings",
     "SweepForecast",
+    "SweepOutcome",
     "SweepState",
     "__version__",
     "attach",
     "check_curves",
     "decide",
     "finish",
+    "plot_forecasts",
     "read_runs",
     "report",
     "schedule",
     "select",
+    "sweep",
 ]
 
 

@@ -17,8 +17,10 @@ import typer
 
 from bench.cli import app as bench
 from hpo.commands import add_commands
+from hpo.commands.reading import LearningRate, Loss, Step, Tokens, say_notes
 
 if TYPE_CHECKING:
+    from hpo.adapters.curve_column_names import Columns
     from hpo.adapters.curve_files import RecordedRun
     from hpo.core.forecast import Forecast
     from hpo.engine.plan import Plan
@@ -39,7 +41,6 @@ RunId = Annotated[str | None, typer.Option("--run", metavar="ID", help="Only the
 Total = Annotated[
     str | None, typer.Option("--total", metavar="STEPS|last", help="Steps of the whole run, where its file does not say.")
 ]
-MetricColumn = Annotated[str | None, typer.Option("--metric", metavar="COLUMN", help="Column with the curve.")]
 
 
 def main() -> None:
@@ -80,6 +81,7 @@ def sweep(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run folder; default runs/<name>-<time>.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the expected cost and savings; train nothing.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Afterwards train every candidate to the end as well.")] = False,
+    settle: Annotated[int, typer.Option(metavar="SEEDS", help="Afterwards settle a tie by so many seeds each.", min=0)] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -91,11 +93,36 @@ def sweep(
             raise InputError.at("sweep", "either CONFIG or --resume RUN", "neither" if config is None else "both")
         if resume is not None:
             _refuse_with_resume(out, set_, dry_run)
-            _resume(resume, verify=verify, as_json=as_json)
+            _resume(resume, verify=verify, settle=settle, as_json=as_json)
         elif config is not None:
-            _sweep(config, set_ or [], out, dry_run=dry_run, verify=verify, as_json=as_json)
+            _sweep(config, set_ or [], out, dry_run=dry_run, verify=verify, settle=settle, as_json=as_json)
     except InputError as error:
         _fail(str(error), 2)
+
+
+@app.command("sweep-control", epilog="Example: hpo sweep-control runs/demo extend trial-03 --to 0.4")
+def sweep_control(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a sweep, running or interrupted.")],
+    action: Annotated[str, typer.Argument(metavar="keep|stop|revive|extend", help="What to do with it.")],
+    trial: Annotated[str, typer.Argument(metavar="TRIAL", help="A candidate: its name or number.")],
+    to: Annotated[float | None, typer.Option(metavar="FRACTION", help="Of extend; default a tenth more than done.")] = None,
+    wait: Annotated[float, typer.Option(metavar="SECONDS", help="Longest wait for the answer.", min=0.0)] = 15.0,
+    as_json: Json = False,
+) -> None:
+    """Keep, stop, revive or extend a candidate of a running sweep, whatever its forecast says."""
+    from hpo.engine.config import InputError
+    from hpo.engine.control import control
+
+    try:
+        said = control(run, action, trial, to, wait)
+    except InputError as error:
+        _fail(str(error), 2)
+    if as_json:
+        _print_json(said)
+    else:
+        typer.echo(said["text"])
+    if said["ok"] is False:
+        raise typer.Exit(1)
 
 
 @app.command(epilog="Example: hpo fit runs/demo/curves/proxy-*.parquet -o model.json")
@@ -103,16 +130,21 @@ def fit(
     curves: Annotated[list[str], typer.Argument(metavar="CURVES…", help="Files, folders or wildcards with complete runs.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL.json", help="Where to write the model.")],
     run: RunId = None,
-    metric: MetricColumn = None,
+    metric: Loss = None,
+    step: Step = None,
+    tokens: Tokens = None,
+    lr: LearningRate = None,
     total: Total = None,
     as_json: Json = False,
 ) -> None:
     """Fit the normalised loss curve of complete runs and write it as a JSON file."""
+    from hpo.adapters.curve_column_names import Columns
     from hpo.adapters.model_files import write_model
     from hpo.core.model import CollapseModel
     from hpo.core.references import why_not_reference
 
-    read = [one.curve() for one in _read_runs(curves, run, metric, total)]
+    runs = _read_runs(curves, total, run, Columns(step, metric, tokens, lr))
+    read = [one.curve() for one in runs]
     model = CollapseModel.fit(read)
     left_out = [f"{curve.run_id}: {why}" for curve in read if (why := why_not_reference(curve))]
     said = "; ".join(left_out[:5]) + (f"; and {len(left_out) - 5} more" if len(left_out) > 5 else "")
@@ -125,6 +157,7 @@ def fit(
         write_model(output, model)
     except OSError as error:
         _fail(f"--output: expected a file that can be written; found {output}: {error.strerror}", 2)
+    say_notes(runs)
     families = {family.name: len(family.references) for family in model.families}
     if as_json:
         _print_json({"model": str(output), "n_references": len(model.references), "families": families})
@@ -140,16 +173,20 @@ def forecast(
     model: Annotated[Path, typer.Option(metavar="MODEL.json", help="Model written by hpo fit or hpo sweep.")],
     at: Annotated[float | None, typer.Option(metavar="FRACTION", help="Use only this first part of the run.")] = None,
     run: RunId = None,
-    metric: MetricColumn = None,
+    metric: Loss = None,
+    step: Step = None,
+    tokens: Tokens = None,
+    lr: LearningRate = None,
     total: Total = None,
     as_json: Json = False,
 ) -> None:
     """Forecast a run's final loss from what it has logged, or from its first part."""
+    from hpo.adapters.curve_column_names import Columns
     from hpo.adapters.model_files import read_model
 
     if at is not None and not 0 < at <= 1:
         _fail(f"--at: expected a fraction in (0, 1]; found {at:g}", 2)
-    runs = _read_runs([curve], run, metric, total)
+    runs = _read_runs([curve], total, run, Columns(step, metric, tokens, lr))
     if len(runs) > 1:
         names = ", ".join(one.run_id for one in runs[:5])
         _fail(f"CURVE: expected one run (choose it by --run ID); found {len(runs)}: {names}{', …' if len(runs) > 5 else ''}", 2)
@@ -159,6 +196,7 @@ def forecast(
         made = others.forecast(runs[0].curve(at))
     except ValueError as error:
         _fail(str(error), 2)
+    say_notes(runs)
     if others is not fitted:
         typer.echo(f"hpo: run {runs[0].run_id} is one of the model's references; it was left out", err=True)
     record = _forecast_record(made, runs[0])
@@ -172,7 +210,9 @@ add_commands(app)
 app.add_typer(bench, name="bench")
 
 
-def _sweep(config: Path, overrides: list[str], out: Path | None, *, dry_run: bool, verify: bool, as_json: bool) -> None:
+def _sweep(
+    config: Path, overrides: list[str], out: Path | None, *, dry_run: bool, verify: bool, settle: int, as_json: bool
+) -> None:
     from hpo.engine.config import InputError, load_config, with_absolute_paths
     from hpo.engine.plan import plan_sweep
     from hpo.engine.run_folder import discard, new_run_folder
@@ -187,23 +227,23 @@ def _sweep(config: Path, overrides: list[str], out: Path | None, *, dry_run: boo
     check_device(checked)
     folder = new_run_folder(out, checked)
     try:
-        _drive(plan, folder, resume=False, verify=verify, as_json=as_json)
+        _drive(plan, folder, resume=False, verify=verify, settle=settle, as_json=as_json)
     except InputError:  # before anything was trained: the storage, or a machine too small
         discard(folder)
         raise
 
 
-def _resume(path: Path, *, verify: bool, as_json: bool) -> None:
+def _resume(path: Path, *, verify: bool, settle: int, as_json: bool) -> None:
     from hpo.engine.plan import plan_sweep
     from hpo.engine.run_folder import existing_run_folder
 
     folder = existing_run_folder(path)
     plan = plan_sweep(folder.read_config())
     _require_sweep_packages()
-    _drive(plan, folder, resume=True, verify=verify, as_json=as_json)
+    _drive(plan, folder, resume=True, verify=verify, settle=settle, as_json=as_json)
 
 
-def _drive(plan: Plan, folder: RunFolder, *, resume: bool, verify: bool, as_json: bool) -> None:
+def _drive(plan: Plan, folder: RunFolder, *, resume: bool, verify: bool, settle: int, as_json: bool) -> None:
     from rich.console import Console
 
     from hpo.engine.progress import SweepProgress
@@ -215,19 +255,29 @@ def _drive(plan: Plan, folder: RunFolder, *, resume: bool, verify: bool, as_json
         try:
             with SweepProgress(expected_flops(plan)) as progress:
                 progress.say(f"run folder {folder.path}")
-                result = run_sweep(plan, folder, progress, resume=resume, verify=verify)
+                result = run_sweep(plan, folder, progress, resume=resume, verify=verify, settle=settle)
         except KeyboardInterrupt:
             _fail(f"interrupted; everything is saved, go on with: hpo sweep --resume {shlex.quote(str(folder.path))}", 130)
         except SweepError as error:
-            _fail(f"{error} (logs in {folder.logs})", 1)
+            _fail_sweep(f"{error} (logs in {folder.logs})", plan, folder, as_json=as_json)
         except OSError as error:
             where = f"; go on with: hpo sweep --resume {shlex.quote(str(folder.path))}"
-            _fail(f"{error.strerror or error}: {error.filename or folder.path}{where}", 1)
+            _fail_sweep(f"{error.strerror or error}: {error.filename or folder.path}{where}", plan, folder, as_json=as_json)
     if as_json:
         _print_json(result)
     else:
         wide_enough(Console()).print(trials_table(result))
         typer.echo("\n".join([*summary_lines(result), f"run folder        {folder.path}"]))
+
+
+def _fail_sweep(line: str, plan: Plan, folder: RunFolder, *, as_json: bool) -> NoReturn:
+    """Leave with a line and, as JSON, a document that says the same and how far every run came."""
+    from hpo.engine.result import failed_result
+    from hpo.engine.runs_on_disk import RunsOnDisk
+
+    if as_json:
+        _print_json(failed_result(RunsOnDisk(plan, folder), line))
+    _fail(line, 1)
 
 
 def _show_estimate(plan: Plan, *, as_json: bool) -> None:
@@ -262,13 +312,13 @@ def _require_sweep_packages() -> None:
     restart_in_startable_path(sys.argv[1:])
 
 
-def _read_runs(paths: list[str], run: str | None, metric: str | None, total: str | None) -> list[RecordedRun]:
+def _read_runs(paths: list[str], total: str | None, run: str | None, columns: Columns) -> list[RecordedRun]:
     """Return the runs of the files; ``total`` is the horizon of those that do not tell it ("last": their own last step)."""
     from hpo.adapters.curve_files import read_runs
 
     try:
         horizon = _horizon(total)
-        runs = read_runs(paths, run=run, metric=metric)
+        runs = read_runs(paths, run=run, columns=columns)
     except ValueError as error:
         _fail(str(error), 2)
     if total is None:

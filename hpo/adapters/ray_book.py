@@ -183,6 +183,10 @@ class BookPruner(CollapsePruner):
         trial.decision = self._decisions[self._book.study_name, trial.frozen.number]
         return trial.decision
 
+    def release(self, trial_number: int) -> None:
+        """Take back what was done by hand about a trial."""
+        self._by_hand.pop(trial_number, None)
+
     def _is_look_due(self, follower: Follower) -> bool:
         del follower
         before, self._n_seen = self._n_seen, self._book.n_finished

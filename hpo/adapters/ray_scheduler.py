@@ -138,6 +138,26 @@ class CollapseScheduler(FIFOScheduler):
         known = self._book.trials.get(trial_id)
         return None if known is None else known.decision
 
+    def keep(self, trial_id: str) -> None:
+        """Let a trial go on whatever its forecast; only a non-finite value still stops it. Unknown trials are passed over."""
+        known = self._book.trials.get(trial_id)
+        if known is not None:
+            self._pruner.keep(known.frozen.number)
+
+    def release(self, trial_id: str) -> None:
+        """Take back :meth:`keep`: the trial is judged again from its next report on."""
+        known = self._book.trials.get(trial_id)
+        if known is not None:
+            self._pruner.release(known.frozen.number)
+
+    def learn(self, tune_controller: Any, trial: Any, results: Iterable[Mapping[str, Any]]) -> None:
+        """Take results of a trial that went on while nobody judged it; those that are known already are passed over."""
+        known = self._known(tune_controller, trial)
+        for result in results:
+            step, value = step_in(result, self._time_attr), number_in(result, self._metric or "")
+            if step is not None and value is not None and step > known.last_step and not known.has_ended:
+                self._happen({"event": "report", "id": trial.trial_id, "step": step, "value": value})
+
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """Take up a trial: new, to be tried again, or restored."""
         if not self._has_begun:

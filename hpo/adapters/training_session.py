@@ -44,7 +44,7 @@ class FolderSession:
     on_report : callable, optional
         Called as ``on_report(step, loss, tokens)`` for every step that is new to the log.
     wants_pause : callable, optional
-        Asked about twice a second; from the first True on, the run is asked to stop, and a checkpoint is due.
+        Asked about twice a second; from the first True on, the run is asked to stop, as by :meth:`pause`.
 
     Raises
     ------
@@ -137,6 +137,10 @@ class FolderSession:
     def should_stop(self) -> bool:
         """Return True from the report of ``stop_step``, a non-finite loss or a wish to pause on."""
         return self._stopped
+
+    def pause(self) -> None:
+        """Ask the run to stop where it is, with a checkpoint; may be called from ``on_report``."""
+        self._paused = self._stopped = True
 
     def close(self) -> None:
         """Flush and close the log; the session cannot report afterwards."""

@@ -22,6 +22,7 @@ PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 OpenFraction = Annotated[float, Field(gt=0, lt=1)]
 DEFAULT_TAU = 0.2
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -147,9 +148,13 @@ class ProxiesBlock(_Block):
 
 
 class StoppingBlock(_Block):
-    """When candidates are judged and how many may go on."""
+    """When candidates are judged and how many may go on.
 
-    rule: Literal["select"] = "select"
+    ``select`` judges all together at the fraction ``at``; ``prune`` judges each as it goes, from that fraction on, against the
+    best that has finished.
+    """
+
+    rule: Literal["select", "prune"] = "select"
     at: OpenFraction = 0.2
     alpha: OpenFraction = 0.05
     keep_min: PositiveInt = 1
@@ -161,6 +166,9 @@ class StoppingBlock(_Block):
     def _bounds_are_ordered(self) -> Self:
         if self.keep_max is not None and self.keep_max < self.keep_min:
             raise ValueError(f"keep_max: expected at least keep_min ({self.keep_min}); found {self.keep_max}")
+        if self.rule == "prune" and (self.keep_max is not None or self.keep_min != 1):
+            key, found = ("keep_min", self.keep_min) if self.keep_max is None else ("keep_max", self.keep_max)
+            raise ValueError(f"{key}: expected none with rule prune, which has no rounds; found {found}")
         return self
 
 
@@ -171,6 +179,14 @@ class ResourcesBlock(_Block):
     gpu: Annotated[float, Field(ge=0)] = 0.0
     max_concurrent: PositiveInt | None = None
     flops_per_s: PositiveFloat | None = None
+
+
+class RayBlock(_Block):
+    """Where Ray is: by default a private one on this machine."""
+
+    address: str | None = None
+    runtime_env: dict[str, Any] = Field(default_factory=dict)
+    storage_path: str | None = None
 
 
 class SweepConfig(_Block):
@@ -185,13 +201,31 @@ class SweepConfig(_Block):
     recipe: str | None = None
     target: dict[str, Any] | None = None
     search: SearchBlock
-    proxies: ProxiesBlock
+    proxies: ProxiesBlock | None = None
     stopping: StoppingBlock = Field(default_factory=StoppingBlock)
+    max_trials: PositiveInt | None = None
+    time_budget: PositiveFloat | None = None
     resources: ResourcesBlock = Field(default_factory=ResourcesBlock)
+    ray: RayBlock = Field(default_factory=RayBlock)
     storage: str | None = None
     retries: Annotated[int, Field(ge=0)] = 1
+    hang_timeout_s: PositiveFloat | None = 1800.0
     checkpoint_every_s: PositiveFloat = 30.0
+    keep_checkpoints: Literal["live", "winner", "complete", "all"] = "winner"
     price_per_hour: PositiveFloat | None = None
+
+    @field_validator("stopping", mode="before")
+    @classmethod
+    def _rule_alone(cls, value: object) -> object:
+        return {"rule": value} if isinstance(value, str) else value
+
+    @field_validator("time_budget", mode="before")
+    @classmethod
+    def _seconds(cls, value: object) -> object:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", value) if isinstance(value, str) else None
+        if isinstance(value, str) and match is None:
+            raise ValueError(f"expected seconds, or a time such as 90m, 12h or 3d; found {_shown(value)}")
+        return float(match[1]) * _UNIT_S[match[2]] if match else value
 
     @field_validator("name")
     @classmethod

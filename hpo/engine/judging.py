@@ -101,6 +101,11 @@ class Judgement:
         """Sum of P(best) over the stopped candidates."""
         return sum(v.p_best for v in self.verdicts if v.action == "stop")
 
+    def replaced(self, others: Sequence[Verdict]) -> Judgement:
+        """Return the judgement with later verdicts on some of its runs in place of the earlier ones."""
+        later = {verdict.run: verdict for verdict in others}
+        return Judgement(tuple(later.get(verdict.run, verdict) for verdict in self.verdicts))
+
     @property
     def tie_set(self) -> list[int]:
         """Numbers of the trials that the forecasts cannot tell apart."""
@@ -144,15 +149,23 @@ def current_best(judgement: Judgement) -> str | None:
 
 
 def transfer(candidates: Sequence[Run], proxies: Sequence[Run], final_losses: Mapping[str, float]) -> str | None:
-    """Return the name of the candidate whose nearest proxy ended lowest; None without a finished proxy.
+    """Return the name of the candidate with the best :func:`transfer_scores`; None without a finished proxy."""
+    scores = transfer_scores(candidates, proxies, final_losses)
+    return min(scores, key=lambda name: scores[name], default=None)
+
+
+def transfer_scores(
+    candidates: Sequence[Run], proxies: Sequence[Run], final_losses: Mapping[str, float]
+) -> dict[str, tuple[float, float]]:
+    """Return how good each candidate's settings were on the proxies, by name, the smaller the better; empty without proxies.
 
     Only proxies of the size nearest to the target count (the largest, as all are smaller). A candidate is scored by the
     final loss of the one nearest in settings (log units, scaled to each parameter's range, replicates averaged); of
-    candidates with one nearest proxy, the nearest to it wins.
+    candidates with one nearest proxy, the nearest to it comes first.
     """
     finished = [run for run in proxies if run.name in final_losses]
     if not finished:
-        return None
+        return {}
     largest = max(run.recipe.n_params or run.flops for run in finished)
     references = [run for run in finished if (run.recipe.n_params or run.flops) == largest]
     position = coordinates([run.searched for run in (*candidates, *references)])
@@ -161,7 +174,7 @@ def transfer(candidates: Sequence[Run], proxies: Sequence[Run], final_losses: Ma
     losses = np.array([final_losses[run.name] for run in references])
     nearest = distance.min(axis=1)
     score = [float(losses[row == row.min()].mean()) for row in distance]
-    return candidates[min(range(len(candidates)), key=lambda i: (score[i], nearest[i], i))].name
+    return {run.name: (score[i], float(nearest[i])) for i, run in enumerate(candidates)}
 
 
 def _forecast_record(forecast: Forecast) -> dict[str, Any]:

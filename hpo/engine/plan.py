@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hpo.core.recipe import Recipe
 from hpo.engine.config import InputError, SweepConfig
+from hpo.engine.worker import Train
 from hpo.engine.workload import Settings, Workload, restated, workload_of
 from search_spaces import SearchSpace, load_space
 
@@ -71,8 +72,8 @@ class Plan:
     candidates: tuple[Run, ...]
 
 
-def plan_sweep(config: SweepConfig) -> Plan:
-    """Return the plan of ``config``.
+def plan_sweep(config: SweepConfig, function: Train | None = None) -> Plan:
+    """Return the plan of ``config``; ``function`` stands for its ``trainable`` where other processes cannot import that.
 
     Raises
     ------
@@ -81,9 +82,8 @@ def plan_sweep(config: SweepConfig) -> Plan:
     """
     space = _space(config)
     points = _candidates(config, space)
-    if config.proxies.settings > len(points):
-        raise InputError.at("proxies.settings", f"at most the {len(points)} candidates", config.proxies.settings)
-    workload = workload_of(config, space)
+    _check_proxies(config, len(points))
+    workload = workload_of(config, space, function)
     candidates = tuple(
         _run(workload, f"trial-{i:0{_digits(points)}d}", "candidate", point, {}, 0, config.stopping.at)
         for i, point in enumerate(points)
@@ -153,10 +153,29 @@ def _candidates(config: SweepConfig, space: SearchSpace) -> list[dict[str, Any]]
     for point in [*first, *drawn]:
         if point not in points:
             points.append(point)
-    return points if config.search.candidates == "grid" else points[: config.search.candidates]
+    if config.search.candidates != "grid":
+        points = points[: config.search.candidates]
+    if config.max_trials is None or len(points) <= config.max_trials:
+        return points
+    n_first = min(len(first), config.max_trials)
+    spread = well_spread(points[n_first:], config.max_trials - n_first) if config.max_trials > n_first else []
+    return [*points[:n_first], *(points[n_first + i] for i in spread)]
+
+
+def _check_proxies(config: SweepConfig, n_candidates: int) -> None:
+    """Refuse more settings than candidates, and a selection that nothing could forecast."""
+    if config.proxies is None:
+        if config.stopping.rule == "select" and n_candidates > 1:
+            raise InputError.at(
+                "proxies", "sizes and settings (only stopping: prune, or one candidate, goes without)", "nothing"
+            )
+    elif config.proxies.settings > n_candidates:
+        raise InputError.at("proxies.settings", f"at most the {n_candidates} candidates", config.proxies.settings)
 
 
 def _proxies(config: SweepConfig, workload: Workload, points: list[dict[str, Any]], target: Run) -> tuple[Run, ...]:
+    if config.proxies is None:
+        return ()
     chosen = well_spread(points, config.proxies.settings)
     runs = []
     for k, size in enumerate(config.proxies.sizes):

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from hpo.engine.plan import Run
+from hpo.engine.thinning import Report
 from hpo.engine.worker import Job
 
 PLAIN_EVERY_S = 15.0
@@ -20,7 +21,7 @@ PLAIN_EVERY_S = 15.0
 
 
 class SweepProgress:
-    """Shows trials as they run; implements :class:`hpo.engine.ray_trials.TrialEvents`.
+    """Shows trials as they run; implements :class:`hpo.engine.trial_events.TrialEvents`.
 
     Parameters
     ----------
@@ -89,8 +90,14 @@ class SweepProgress:
             self._live.remove_task(self._bars[job.name])
         self._bars[job.name] = self._live.add_task(job.name, total=job.stop_step, completed=done, note="")
 
-    def reported(self, job: Job, step: int, loss: float) -> None:
+    def tick(self) -> None:
+        """Nothing: the bars move by themselves."""
+
+    def reported(self, job: Job, report: Report) -> None:
         """Move the job's bar and the sweep's."""
+        self._moved(job, report.step, report.loss)
+
+    def _moved(self, job: Job, step: int, loss: float) -> None:
         before = self._steps.get(job.name, 0)
         if step > before:
             self._steps[job.name] = step
@@ -107,7 +114,7 @@ class SweepProgress:
         outcome = job.outcome
         if outcome is None:
             return
-        self.reported(job, outcome.step, math.nan)
+        self._moved(job, outcome.step, math.nan)
         how = "done" if outcome.status == "reached" else f"{outcome.status} ({outcome.message}) with {self._settings(job)}"
         if outcome.status != "reached" or not self._console.is_terminal:
             self.say(f"{job.name}: step {outcome.step} of {job.n_steps}, {how}{self._left()}")

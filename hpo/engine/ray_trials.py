@@ -1,4 +1,4 @@
-"""Runs jobs as trials of one Ray Tune experiment on this machine, as many at once as its cores allow.
+"""Runs jobs as trials of one Ray Tune experiment, as many at once as fit.
 
 Ray only places, restarts and reports: what a run has done is in its own folder (:mod:`hpo.engine.worker`), so Ray's
 state is never restored. Worker processes are used again from trial to trial, because starting one takes seconds.
@@ -6,172 +6,140 @@ state is never restored. Worker processes are used again from trial to trial, be
 
 from __future__ import annotations
 
-import logging
+import errno
 import os
-import secrets
-import signal
-import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hpo.adapters.training_session import last_logged_step
-from hpo.engine.config import InputError, ResourcesBlock
+from hpo.engine.config import SweepConfig
+from hpo.engine.hang_watch import has_hung
+from hpo.engine.job_queue import JobQueue
+from hpo.engine.ray_cluster import n_slots
 from hpo.engine.run_folder import RunFolder
 from hpo.engine.trial_events import TrialEvents
-from hpo.engine.worker import Job, Outcome, Status, is_out_of_memory, run_job, write_outcome
+from hpo.engine.worker import Job, Outcome, Status, is_out_of_memory, write_outcome
 
-_ENVIRONMENT = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_worker_niceness": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C is a KeyboardInterrupt here; folders make it safe at any moment
-    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
-    "TUNE_WARN_THRESHOLD_S": "60",
-}
-_OBJECT_STORE_BYTES = 128 * 2**20
-
-
-def available_cores() -> int:
-    """Return the number of CPU cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def ray_on_this_machine(run: RunFolder, resources: ResourcesBlock) -> Iterator[None]:
-    """Start a private Ray on this machine, quiet and off the network, and take it down afterwards.
-
-    Raises
-    ------
-    InputError
-        One trial needs more than the machine has: it would wait for ever.
-    """
-    private = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # else Ray keeps one in the home folder
-    for name, value in {**_ENVIRONMENT, **private}.items():
-        os.environ.setdefault(name, value)
-    os.environ["PYTHONPATH"] = os.pathsep.join(_import_paths())
-    import ray
-
-    with _logged_to(run.logs / "ray.log"):
-        _start(ray)
-        try:
-            have: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-            for key, needed in (("CPU", resources.cpu), ("GPU", resources.gpu)):
-                if needed > have.get(key, 0):
-                    raise InputError.at(f"resources.{key.lower()}", f"at most the {have.get(key, 0):g} of this machine", needed)
-            yield
-        finally:
-            ray.shutdown()
-
-
-def _start(ray: Any) -> None:
-    on_sigterm = signal.getsignal(signal.SIGTERM)
-    ray.init(
-        address="local",
-        num_cpus=available_cores(),
-        include_dashboard=False,
-        log_to_driver=False,
-        configure_logging=False,
-        object_store_memory=_OBJECT_STORE_BYTES,
-        _node_ip_address="127.0.0.1",
-    )
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own there
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def run_jobs(
-    jobs: Sequence[Job], *, run: RunFolder, resources: ResourcesBlock, retries: int, events: TrialEvents, phase: str
-) -> dict[str, Outcome]:
-    """Run the jobs that have not ended yet, in order, and return the outcome of each by name.
+    queue: JobQueue, templates: Mapping[str, Job], *, run: RunFolder, config: SweepConfig, events: TrialEvents, phase: str
+) -> None:
+    """Run the queue until it is over; how each job ended is then in its folder.
 
-    A worker that dies, or a training function that raises, is started again up to ``retries`` times from the run's
-    latest checkpoint. Needs :func:`ray_on_this_machine`.
+    A worker that dies, or a training function that raises, is started again up to ``config.retries`` times from the run's
+    latest checkpoint. Needs :func:`hpo.engine.ray_cluster.ray_for`.
+
+    Parameters
+    ----------
+    templates : dict
+        Every job that the queue may ever hand out, by name; the queue's own decide only where they stop.
 
     Raises
     ------
     KeyboardInterrupt
         The jobs were asked to pause.
+    OSError
+        A disk is full; nothing that ran into it counts as failed.
     """
-    waiting = [job for job in jobs if job.outcome is None]
-    if waiting:
-        errors = _fit(waiting, run=run, resources=resources, retries=retries, events=events, phase=phase)
-        if any(job.is_paused() for job in waiting):
-            raise KeyboardInterrupt
-        for job, error in zip(waiting, errors, strict=True):
-            if job.outcome is None:
-                write_outcome(job.folder, _failure(job, error))
-    return {job.name: outcome for job in jobs if (outcome := job.outcome) is not None}
+    if queue.is_over:
+        return
+    errors = _fit(queue, templates, run=run, config=config, events=events, phase=phase)
+    if any(job.is_paused() for job in templates.values()):
+        raise KeyboardInterrupt
+    ended = list(queue.taken.values())
+    for job in ended:
+        if job.outcome is None:
+            _raise_if_disk_full(job, errors.get(job.name))
+    for job in ended:
+        if job.outcome is None:
+            write_outcome(job.folder, failure(job, errors.get(job.name)))
 
 
 def _fit(
-    jobs: Sequence[Job], *, run: RunFolder, resources: ResourcesBlock, retries: int, events: TrialEvents, phase: str
-) -> list[Exception | None]:
+    queue: JobQueue, templates: Mapping[str, Job], *, run: RunFolder, config: SweepConfig, events: TrialEvents, phase: str
+) -> dict[str, Exception]:
     from ray import tune
 
+    from hpo.engine.ray_queue import QueueSearcher
     from hpo.engine.ray_relay import Relay
 
-    def trial(config: dict[str, Any]) -> None:
-        run_job(jobs[config["index"]], lambda step, loss: tune.report({"step": step, "loss": loss}))
+    jobs = dict(templates)
+    resources = config.resources
 
-    def name_of(ray_trial: Any) -> str:
-        index: int = ray_trial.config["index"]
-        return jobs[index].name
+    def trial(wanted: dict[str, Any]) -> None:
+        from hpo.engine.worker import run_job
+
+        job = replace(jobs[wanted["name"]], stop_step=wanted["stop_step"])
+        run_job(job, lambda report: tune.report(vars(report)))
 
     tuner = tune.Tuner(
         tune.with_resources(trial, {"cpu": resources.cpu, "gpu": resources.gpu}),
-        param_space={"index": tune.grid_search(list(range(len(jobs))))},
         tune_config=tune.TuneConfig(
+            num_samples=-1,
+            search_alg=QueueSearcher(queue, lambda: n_slots(config)),
             reuse_actors=True,
-            max_concurrent_trials=resources.max_concurrent,
-            trial_name_creator=name_of,
-            trial_dirname_creator=name_of,
+            trial_name_creator=lambda ray_trial: str(ray_trial.config["name"]),
+            trial_dirname_creator=lambda ray_trial: f"{ray_trial.config['name']}-{ray_trial.trial_id}",
         ),
         run_config=tune.RunConfig(
             name=phase,
-            storage_path=str(run.ray),
-            failure_config=tune.FailureConfig(max_failures=retries),
-            callbacks=[Relay(jobs, events)],
+            storage_path=config.ray.storage_path or str(run.ray),
+            failure_config=tune.FailureConfig(max_failures=config.retries),
+            callbacks=[Relay(queue, events, note_failure)],
             verbose=0,
         ),
     )
-    results = tuner.fit()
+    try:
+        results = tuner.fit()
+    except Exception as error:
+        _raise_disk_full_behind(error)
+        raise
     ended = [results[i] for i in range(len(results))]
-    errors = {(result.config or {}).get("index"): result.error for result in ended}
-    return [errors.get(index) for index in range(len(jobs))]
+    return {(result.config or {})["name"]: result.error for result in ended if result.error is not None}
 
 
-def _failure(job: Job, error: Exception | None) -> Outcome:
+def failure(job: Job, error: Exception | str | None) -> Outcome:
+    """Return the outcome of a job that left none, from what Ray says of its trial."""
     last_step = last_logged_step(job.folder)
+    if has_hung(job.folder):
+        return Outcome("failed", last_step, 0.0, f"hung: no step for {job.hang_s:g} s (stacks in {job.folder}/hang.txt)")
     if error is None:
         return Outcome("failed", last_step, 0.0, "ended without an outcome")
-    status: Status = "out_of_memory" if is_out_of_memory(error) or "OutOfMemory" in str(error) else "failed"
+    is_memory = (isinstance(error, Exception) and is_out_of_memory(error)) or "OutOfMemory" in str(error)
+    status: Status = "out_of_memory" if is_memory else "failed"
     lines = [line for line in str(error).splitlines() if line.strip()]
     return Outcome(status, last_step, 0.0, lines[-1].strip() if lines else type(error).__name__)
 
 
-def _import_paths() -> list[str]:
-    """Return what workers need on their path to import what this process can: the current folder, and ours."""
-    paths = [str(Path.cwd()), *(path for path in sys.path if path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    return list(dict.fromkeys(path for path in paths if path))
+def note_failure(job: Job, error: str, is_last: bool) -> None:
+    """Write the outcome of a job that failed for the last time, so that it is known while others run.
+
+    A worker that was killed for its memory has had its last attempt: the next would end as this one did.
+    """
+    if job.outcome is not None or job.is_paused() or _full_disk(error) is not None:
+        return
+    outcome = failure(job, error)
+    if is_last or outcome.status == "out_of_memory":
+        write_outcome(job.folder, outcome)
 
 
-@contextmanager
-def _logged_to(path: Path) -> Iterator[None]:
-    """Send to a file what Ray logs, and what it prints on stdout, which belongs to the result."""
-    with path.open("a", encoding="utf-8", buffering=1) as file, redirect_stdout(file):
-        handler = logging.StreamHandler(file)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        loggers = [logging.getLogger(name) for name in ("ray", "ray.tune", "ray.train")]
-        before = [(list(logger.handlers), logger.propagate) for logger in loggers]
-        for logger in loggers:
-            logger.handlers, logger.propagate = [handler], False
-        try:
-            yield
-        finally:
-            for logger, (handlers, propagate) in zip(loggers, before, strict=True):
-                logger.handlers, logger.propagate = handlers, propagate
+def _full_disk(error: object) -> int | None:
+    return next((number for number in _FULL_DISK if f"[Errno {number}]" in str(error)), None)
+
+
+def _raise_disk_full_behind(error: BaseException | None) -> None:
+    """Raise the error of a full disk that led to ``error``, if one did: the driver writes too."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _FULL_DISK:
+            raise error from None
+        error = error.__cause__ or error.__context__
+
+
+def _raise_if_disk_full(job: Job, error: Exception | None) -> None:
+    """Raise the error of a full disk that ended a job: the sweep can go on once there is space."""
+    number = _full_disk(error)
+    if number is not None:
+        raise OSError(number, os.strerror(number), str(job.folder))

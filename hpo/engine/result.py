@@ -10,6 +10,7 @@ from hpo.engine.cost import spending
 from hpo.engine.judging import Judgement, Verdict, current_best, transfer
 from hpo.engine.plan import Plan, Run
 from hpo.engine.runs_on_disk import RunsOnDisk
+from hpo.engine.stop_marks import OUT_OF_TIME
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Candidate:
     Attributes
     ----------
     state : str
-        ``winner``, ``complete``, ``stopped``, ``diverged``, ``out_of_memory`` or ``failed``.
+        ``winner``, ``complete``, ``stopped``, ``not_started``, ``diverged``, ``out_of_memory`` or ``failed``.
     reason : str
         The decision's reason code, or what went wrong.
     verdict : Verdict or None
@@ -55,9 +56,13 @@ def candidates_of(runs: RunsOnDisk, judgement: Judgement, numbers: Sequence[int]
             state = "winner" if run.name == winner else "complete"
         elif outcome is not None and outcome.status != "reached":
             state = outcome.status
+        elif outcome is None and runs.steps(run) == 0:
+            state = "not_started"
         reason = "" if verdict is None else verdict.reason
-        if state in ("failed", "out_of_memory") and outcome is not None:
+        if outcome is not None and outcome.status in ("failed", "out_of_memory", "stopped"):
             reason = outcome.message
+        elif state == "not_started":
+            reason = OUT_OF_TIME
         fared.append(Candidate(run, number, state, reason, verdict, finals[run.name]))
     return fared
 
@@ -78,7 +83,7 @@ def make_result(
     ended = {c.run.name for c in candidates if c.state in ("diverged", "out_of_memory", "failed")}
     result = {
         "winner": dict(winner.run.searched),
-        "forecast": {**{k: forecast[k] for k in ("final_loss", "lower", "upper")}, "at_fraction": _at_fraction(winner.run)},
+        "forecast": {**{k: forecast[k] for k in ("final_loss", "lower", "upper")}, "at_fraction": _at_fraction(plan, winner)},
         "actual_final_loss": winner.final_loss,
         "forecast_error_pct": error_pct(forecast["final_loss"], winner.final_loss),
         "p_best": forecast["p_best"],
@@ -89,10 +94,29 @@ def make_result(
         "trials": [_trial(c, verified) for c in candidates],
         "seconds": round(seconds, 1),
     }
+    if plan.config.price_per_hour is not None:
+        result["price"] = round(seconds / 3600 * plan.config.price_per_hour, 4)
     if verified is not None:
         finals = {c.run.name: c.final_loss for c in candidates if c.final_loss is not None} | dict(verified)
         result["regret_pct"] = regrets({"ours": winner.run, **picks}, finals)
     return result
+
+
+def failed_result(runs: RunsOnDisk, error: str) -> dict[str, Any]:
+    """Return what there is to say of a sweep that ended without a winner: the error, and how far each run came."""
+    return {
+        "error": error,
+        "run_folder": str(runs.folder.path),
+        "winner": None,
+        "trials": [_come_so_far(runs, run) for run in runs.plan.candidates],
+        "proxies": [_come_so_far(runs, run) for run in runs.plan.proxies],
+    }
+
+
+def _come_so_far(runs: RunsOnDisk, run: Run) -> dict[str, Any]:
+    outcome = runs.outcome(run)
+    state, message = ("unfinished", "") if outcome is None else (outcome.status, outcome.message)
+    return {"name": run.name, "settings": dict(run.searched), "state": state, "reason": message, "step": runs.steps(run)}
 
 
 def regrets(picks: Mapping[str, Run | None], finals: Mapping[str, float]) -> dict[str, float | None]:
@@ -136,5 +160,8 @@ def _forecast(candidate: Candidate) -> dict[str, Any]:
     return nothing if candidate.verdict is None else candidate.verdict.forecast
 
 
-def _at_fraction(run: Run) -> float:
-    return run.stop_step / run.n_steps
+def _at_fraction(plan: Plan, winner: Candidate) -> float | None:
+    """Return the share of training after which the winner was forecast."""
+    if plan.config.stopping.rule == "select":
+        return winner.run.stop_step / winner.run.n_steps
+    return None if winner.verdict is None else winner.verdict.numbers.get("fraction")

@@ -6,6 +6,8 @@
     RUN/study.journal    the Optuna study                  RUN/result.json      the summary
     RUN/curves/          one Parquet file a run            RUN/logs/            Ray's own logs and tracebacks
     RUN/model.json       the model fitted on the proxies   RUN/trials/<name>/   a run's log, outcome and checkpoint
+    RUN/events.jsonl     what the rule prune saw and said  RUN/commands.jsonl   what people asked for (answers.jsonl: got)
+    RUN/winner.yaml      the winner, to be run again       RUN/next-size.yaml   the start of a larger sweep
 """
 
 from __future__ import annotations
@@ -56,6 +58,26 @@ class RunFolder:
     def decisions(self) -> Path:
         """The log of decisions."""
         return self.path / "decisions.jsonl"
+
+    @property
+    def events(self) -> Path:
+        """Everything that the rule ``prune`` was told and decided."""
+        return self.path / "events.jsonl"
+
+    @property
+    def winner(self) -> Path:
+        """The winner's settings as a configuration that runs as it is."""
+        return self.path / "winner.yaml"
+
+    @property
+    def next_size(self) -> Path:
+        """The start of a sweep at the next size."""
+        return self.path / "next-size.yaml"
+
+    @property
+    def settled(self) -> Path:
+        """What more seeds said of a tie."""
+        return self.path / "settled.json"
 
     @property
     def result(self) -> Path:

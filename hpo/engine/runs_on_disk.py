@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,12 +17,15 @@ from hpo.core.curve import Curve
 from hpo.core.metric import Metric
 from hpo.engine.plan import Plan, Run
 from hpo.engine.run_folder import RunFolder
-from hpo.engine.worker import Job, Outcome, read_outcome
+from hpo.engine.stop_marks import unmark
+from hpo.engine.worker import OUTCOME_NAME, Job, Outcome, forget_outcome, read_outcome
 
 METRIC = Metric("train_loss")
 REPORTS_OF_A_CANDIDATE = 100
 """Of a whole run; they go to the study. A report costs the driver a few milliseconds."""
 REPORTS_FOR_PROGRESS = 40
+REPORTS_OF_AN_END = 5
+"""Of a candidate's last per cent under the rule prune, where the final loss is the mean of what was reported."""
 
 
 class RunsOnDisk:
@@ -40,6 +44,8 @@ class RunsOnDisk:
 
     def job(self, run: Run, stop_step: int, name: str | None = None) -> Job:
         """Return the job that trains ``run`` up to ``stop_step``, in the folder ``name`` (by default its own)."""
+        is_candidate, config = run.role == "candidate" and name is None, self.plan.config
+        is_judged_live = is_candidate and config.stopping.rule == "prune"
         return Job(
             name=name or run.name,
             settings=run.settings,
@@ -47,9 +53,12 @@ class RunsOnDisk:
             stop_step=stop_step,
             n_steps=run.n_steps,
             trainable=self.plan.workload.trainable,
-            checkpoint_every_s=self.plan.config.checkpoint_every_s,
+            checkpoint_every_s=config.checkpoint_every_s,
             pause_file=self.folder.pause,
-            n_reports=REPORTS_OF_A_CANDIDATE if run.role == "candidate" and name is None else REPORTS_FOR_PROGRESS,
+            n_reports=REPORTS_OF_A_CANDIDATE if is_candidate else REPORTS_FOR_PROGRESS,
+            n_end_reports=REPORTS_OF_AN_END if is_judged_live else 0,
+            hang_s=config.hang_timeout_s,
+            function=self.plan.workload.function,
         )
 
     def steps(self, run: Run) -> int:
@@ -60,10 +69,26 @@ class RunsOnDisk:
         """Return how the run's last part ended, None if it never did."""
         return read_outcome(self.folder.trial(run.name))
 
+    def ended_at(self, run: Run) -> float:
+        """Return when the run's last part ended, in seconds since 1970; infinity if it has not."""
+        path = self.folder.trial(run.name) / OUTCOME_NAME
+        return path.stat().st_mtime if path.exists() else math.inf
+
+    def forget_ending(self, run: Run) -> None:
+        """Let a run that was stopped or failed go on: from its latest checkpoint, when it next gets a worker."""
+        unmark(self.folder.trial(run.name))
+        if self.has_status(run, "stopped", "failed", "out_of_memory"):
+            forget_outcome(self.folder.trial(run.name))
+
     def has_status(self, run: Run, *statuses: str) -> bool:
         """Return True if the run's last part ended in one of these ways."""
         outcome = self.outcome(run)
         return outcome is not None and outcome.status in statuses
+
+    def is_complete(self, run: Run, name: str | None = None) -> bool:
+        """Return True if the run was trained to its end."""
+        outcome = read_outcome(self.folder.trial(name or run.name), run.n_steps)
+        return outcome is not None and outcome.status == "reached"
 
     def curve(self, run: Run, until_step: int | None = None, name: str | None = None) -> Curve:
         """Return the run's curve so far, or up to ``until_step``."""
@@ -71,9 +96,7 @@ class RunsOnDisk:
 
     def final_loss(self, run: Run, name: str | None = None) -> float | None:
         """Return the final loss of a run that was trained to its end, else None."""
-        outcome = read_outcome(self.folder.trial(name or run.name), run.n_steps)
-        done = outcome is not None and outcome.status == "reached"
-        return self.curve(run, name=name).final_loss if done else None
+        return self.curve(run, name=name).final_loss if self.is_complete(run, name) else None
 
     def recorded(self, run: Run, until_step: int | None = None, name: str | None = None) -> RecordedRun:
         """Return what was logged of the run so far, or up to ``until_step``."""

@@ -108,6 +108,8 @@ def open_study(name: str, storage: str | None, journal: Path, *, resume: bool) -
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler, pruner = optuna.samplers.RandomSampler(seed=0), optuna.pruners.NopPruner()  # every candidate is enqueued
+    if storage is None:
+        _mend(journal)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         try:
@@ -119,6 +121,16 @@ def open_study(name: str, storage: str | None, journal: Path, *, resume: bool) -
             raise InputError.at("name", f"a name that is new in {storage}", name) from None
         except Exception as error:  # noqa: BLE001 - whatever a database driver raises, it is the URL that is wrong
             raise InputError.at("storage", "an Optuna storage URL that can be opened", str(error).splitlines()[0]) from None
+
+
+def _mend(journal: Path) -> None:
+    """Cut off a last line that a crash left unfinished: Optuna cannot read a journal with one. Its driver is gone."""
+    if not journal.exists():
+        return
+    with journal.open("rb+") as file:
+        text = file.read()
+        if text and not text.endswith(b"\n"):
+            file.truncate(text.rfind(b"\n") + 1)
 
 
 def finite_or_none(value: float | None) -> float | None:

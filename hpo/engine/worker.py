@@ -1,7 +1,8 @@
 """One training run inside a worker process: call the training function, leave an outcome in the run's folder.
 
 The folder is all that a run leaves behind: its log, its latest checkpoint and ``outcome.json``. So a run can be killed
-anywhere and started again, and a finished one is known to be finished without asking anybody.
+anywhere and started again, and a finished one is known to be finished without asking anybody. A driver that wants the run to
+end early leaves a mark in the folder (:mod:`hpo.engine.stop_marks`).
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from typing import Any, Literal
 from hpo.adapters.atomic import write_json, write_text
 from hpo.adapters.training_session import FolderSession
 from hpo.core.session import Session, StopTraining
+from hpo.engine.hang_watch import hang_watch
 from hpo.engine.run_folder import exclusive_file
+from hpo.engine.stop_marks import is_marked, why_stopped
+from hpo.engine.thinning import Report, Thinner
 
-Status = Literal["reached", "diverged", "out_of_memory", "failed"]
+Status = Literal["reached", "stopped", "diverged", "out_of_memory", "failed"]
 Train = Callable[[Mapping[str, Any], Session], None]
-Forward = Callable[[int, float], None]
+Forward = Callable[[Report], None]
 
 OUTCOME_NAME = "outcome.json"
 _LOCK_PATIENCE_S = 20.0
@@ -51,8 +55,12 @@ class Job:
         Seconds between checkpoints.
     pause_file : Path, optional
         While it exists, the run saves a checkpoint and leaves, or does not begin.
-    n_reports : int
-        At most about so many reports of a whole run leave its worker.
+    n_reports, n_end_reports : int
+        About so many reports of a whole run, and of its last per cent besides, leave its worker.
+    hang_s : float, optional
+        The process ends when the run makes no step for so long.
+    function : callable, optional
+        The training function itself, where it cannot be imported in another process.
     """
 
     name: str
@@ -64,6 +72,9 @@ class Job:
     checkpoint_every_s: float = 30.0
     pause_file: Path | None = None
     n_reports: int = 200
+    n_end_reports: int = 0
+    hang_s: float | None = None
+    function: Train | None = None
 
     @property
     def outcome(self) -> Outcome | None:
@@ -77,7 +88,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run, or the part of it that was asked for, ended."""
+    """How a run, or the part of it that was asked for, ended.
+
+    ``stopped`` means on the driver's wish, before ``stop_step``; ``message`` then is the reason's code.
+    """
 
     status: Status
     step: int
@@ -88,26 +102,21 @@ class Outcome:
 def run_job(job: Job, forward: Forward) -> Outcome | None:
     """Train ``job`` from its latest checkpoint to its stop step and return (and write) how it ended, None if it paused.
 
-    ``forward(step, loss)`` is called for a thinned subset of the new reports. Running out of memory is an outcome, as
-    repeating it would not help; any other exception of the training function is left to the caller, traceback logged.
+    ``forward(report)`` is called for a thinned subset of the new reports. Running out of memory is an outcome, as repeating it
+    would not help; any other exception of the training function is left to the caller, traceback logged.
     """
     if job.is_paused():
         return None
+    if job.outcome is not None:  # ended already, as far as the driver is concerned
+        return job.outcome
     with _sole_use(job.folder):
         before_s = _seconds_so_far(job.folder)
         started = time.monotonic()
-        session = FolderSession(
-            job.folder,
-            stop_step=job.stop_step,
-            checkpoint_every_s=job.checkpoint_every_s,
-            on_report=_thinned(job, forward),
-            wants_pause=job.is_paused,
-        )
-        with session:
-            status, message = _train(job, session)
-        if session.paused and status == "failed":
+        with hang_watch(job.folder, job.hang_s) as step_was_made:
+            status, message, last_step = _run(job, forward, step_was_made)
+        if status is None:
             return None
-        outcome = Outcome(status, session.last_step, before_s + time.monotonic() - started, message)
+        outcome = Outcome(status, last_step, before_s + time.monotonic() - started, message)
         write_outcome(job.folder, outcome)
     return outcome
 
@@ -148,9 +157,49 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
     write_json(folder / OUTCOME_NAME, asdict(outcome))
 
 
+def forget_outcome(folder: Path) -> None:
+    """Delete the outcome in a run's folder: it has not ended after all."""
+    (folder / OUTCOME_NAME).unlink(missing_ok=True)
+
+
+def _run(job: Job, forward: Forward, step_was_made: Callable[[], None]) -> tuple[Status | None, str, int]:
+    """Return how the training ended (None: it paused), a message, and the last step."""
+
+    def is_interrupted() -> bool:
+        return job.is_paused() or is_marked(job.folder)
+
+    def pass_on(report: Report) -> None:
+        forward(report)
+        if is_interrupted():  # the driver has decided on this report
+            session.pause()
+
+    thinner = Thinner(job.n_steps, job.stop_step, job.n_reports, job.n_end_reports, pass_on)
+
+    def on_report(step: int, loss: float, _tokens: float | None) -> None:
+        step_was_made()
+        thinner.take(step, loss)
+
+    session = FolderSession(
+        job.folder,
+        stop_step=job.stop_step,
+        checkpoint_every_s=job.checkpoint_every_s,
+        on_report=on_report,
+        wants_pause=is_interrupted,
+    )
+    with session:
+        if is_marked(job.folder):
+            return "stopped", why_stopped(job.folder) or "", session.last_step
+        status, message = _train(job, session)
+    if status == "failed" and session.paused:
+        why = why_stopped(job.folder)
+        return (None, "", session.last_step) if why is None else ("stopped", why, session.last_step)
+    return status, message, session.last_step
+
+
 def _train(job: Job, session: FolderSession) -> tuple[Status, str]:
     try:
-        import_function(job.trainable)(job.settings, session)
+        train = job.function or import_function(job.trainable)
+        train(job.settings, session)
     except StopTraining:
         pass
     except Exception as error:
@@ -180,16 +229,6 @@ def _free_device_memory() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-
-
-def _thinned(job: Job, forward: Forward) -> Callable[[int, float, float | None], None]:
-    stride = -(-job.n_steps // job.n_reports)
-
-    def on_report(step: int, loss: float, _tokens: float | None) -> None:
-        if step % stride == 0 or step >= job.stop_step or loss - loss != 0:
-            forward(step, loss)
-
-    return on_report
 
 
 @contextmanager

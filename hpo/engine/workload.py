@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from hpo.core.recipe import Recipe
 from hpo.core.schedules import unknown_schedule
 from hpo.engine.config import InputError, ModelBlock, SweepConfig, TrainingBlock, as_schedule
-from hpo.engine.worker import import_function
+from hpo.engine.worker import Train, import_function
 from search_spaces import RunContext, SearchSpace
 
 Settings = dict[str, Any]
@@ -28,6 +28,10 @@ class Workload(Protocol):
     @property
     def trainable(self) -> str:
         """The training function, ``package.module:function``."""
+
+    @property
+    def function(self) -> Train | None:
+        """The training function itself, where other processes cannot import it."""
 
     @property
     def family(self) -> str:
@@ -43,8 +47,8 @@ class Workload(Protocol):
         """Raise :class:`InputError` if the run cannot work: data, or anything else that settings alone do not show."""
 
 
-def workload_of(config: SweepConfig, space: SearchSpace) -> Workload:
-    """Return the workload that ``config`` describes.
+def workload_of(config: SweepConfig, space: SearchSpace, function: Train | None = None) -> Workload:
+    """Return the workload that ``config`` describes; ``function`` stands for ``config.trainable`` where it is given.
 
     Raises
     ------
@@ -53,7 +57,7 @@ def workload_of(config: SweepConfig, space: SearchSpace) -> Workload:
     """
     if config.model is not None and config.training is not None:
         return DecoderWorkload(config, config.model, config.training, space)
-    return OwnWorkload.of(config, space)
+    return OwnWorkload.of(config, space, function)
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class DecoderWorkload:
     training: TrainingBlock
     space: SearchSpace
     trainable: str = "proxies.trainable:train"
+    function: Train | None = None
 
     @property
     def family(self) -> str:
@@ -132,9 +137,10 @@ class OwnWorkload:
     space: SearchSpace
     trainable: str
     recipe_function: Callable[[Mapping[str, Any]], Recipe] | None
+    function: Train | None = None
 
     @classmethod
-    def of(cls, config: SweepConfig, space: SearchSpace) -> OwnWorkload:
+    def of(cls, config: SweepConfig, space: SearchSpace, function: Train | None = None) -> OwnWorkload:
         """Return the workload of ``config.trainable``; :class:`InputError` if it cannot be imported.
 
         Modules in the current folder are found, as with ``python -m``; Ray passes the path on to its workers.
@@ -142,13 +148,13 @@ class OwnWorkload:
         if (here := str(Path.cwd())) not in sys.path:
             sys.path.insert(0, here)
         functions: dict[str, Any] = {}
-        for key in ("trainable", "recipe"):
+        for key in ("recipe",) if function is not None else ("trainable", "recipe"):
             path = getattr(config, key)
             try:
                 functions[key] = None if path is None else import_function(path)
             except ValueError as error:
                 raise InputError(f"{key}: {error}") from None
-        return cls(config.target or {}, space, str(config.trainable), functions["recipe"])
+        return cls(config.target or {}, space, str(config.trainable), functions["recipe"], function)
 
     @property
     def family(self) -> str:

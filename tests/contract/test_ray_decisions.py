@@ -252,3 +252,34 @@ def test_metric_and_mode_come_from_the_config_of_tune_and_must_not_differ() -> N
     assert made.set_search_properties("loss", "min")
     assert made.set_search_properties("loss", "min")
     assert not made.set_search_properties("accuracy", "max")
+
+
+def test_a_kept_trial_goes_on_until_it_is_released() -> None:
+    made = scheduler()
+    teach(made)
+    kept, reports = trial("kept"), curve(3.9, steps(), wiggle=0.002, seed=9)
+    made.on_trial_add(controller(), kept)
+    made.keep("kept")
+    made.keep("unknown")
+    stopped_at = 0
+    for step, value in reports.items():
+        if step == 50:
+            made.release("kept")
+        if made.on_trial_result(controller(), kept, {"training_iteration": step, METRIC: value}) == "STOP":
+            stopped_at = step
+            break
+    assert 50 <= stopped_at <= 52
+
+
+def test_what_was_learned_is_not_judged_and_counts_as_if_it_had_been_reported() -> None:
+    taught, learned = scheduler(), scheduler()
+    teach(taught)
+    for i, final in enumerate(np.linspace(3.3, 3.0, 6)):
+        one = trial(f"taught{i}")
+        results = [{"training_iteration": s, METRIC: v} for s, v in curve(final, steps(), wiggle=0.002, seed=i).items()]
+        learned.learn(controller(), one, results[:40])
+        learned.learn(controller(), one, results)
+        assert learned.decision(one.trial_id) is None
+        learned.on_trial_complete(controller(), one, results[-1])
+    bad = curve(3.9, steps(), wiggle=0.002, seed=9)
+    assert 0 < run(taught, trial("bad"), bad) == run(learned, trial("bad"), bad)

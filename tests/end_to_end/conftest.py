@@ -16,8 +16,20 @@ ROOT = Path(__file__).resolve().parents[2]
 
 OWN_TRAINING = '''
 """A training function of a user's own: a known final loss, and trouble on request."""
-import math, os, signal, time
+import math, os, resource, shutil, signal, time
 from pathlib import Path
+
+
+def fill(disk):
+    """Write until the disk is full; where it is a large one, let the kernel end what this process may write."""
+    if shutil.disk_usage(disk).total > 2**26:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    try:
+        with open(os.path.join(disk, "ballast"), "ab", buffering=0) as file:
+            while file.write(bytes(2**12)):
+                pass
+    except OSError:
+        pass
 
 
 def train(settings, session):
@@ -41,6 +53,10 @@ def train(settings, session):
                 os.kill(os.getpid(), signal.SIGKILL)
             elif trouble == "error":
                 raise RuntimeError("no such luck")
+            elif trouble == "hang":
+                time.sleep(3600)
+            elif trouble == "full disk" and not os.path.exists(settings["flag"]):
+                fill(settings["disk"])
         session.report(step=step, loss=loss, tokens=step * settings["batch_tokens"])
         session.checkpoint(lambda folder, step=step: (folder / "step").write_text(str(step)))
         if session.should_stop():

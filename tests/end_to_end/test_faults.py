@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +19,17 @@ from hpo.adapters.training_session import read_log
 
 pytestmark = pytest.mark.timeout(240)
 WORST = 1e-3
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of a few megabytes; where this process may mount none, a folder (and the kernel limits the size of files)."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True, check=False)
+    yield disk
+    if mounted.returncode == 0:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def _wait_for(*paths: Path, seconds: float = 120) -> None:
@@ -84,8 +99,10 @@ def test_if_all_candidates_fail_the_sweep_says_so(hpo, own_sweep):
         "    n = 1000 if settings['n_steps'] == 300 else 4000\n"
         "    return Recipe(schedule=schedule('linear'), n_params=n, n_tokens=10 * n, batch_tokens=100)\n"
     )
-    code, out, err = hpo("sweep", hpo.write(config), "--out", hpo.run)
-    assert (code, out) == (1, "")
+    code, out, err = hpo("sweep", hpo.write(config), "--out", hpo.run, "--json")
+    assert code == 1
+    assert json.loads(out)["error"].startswith("no candidate could be trained to the stopping point; trial-00: failed: ")
+    assert {trial["state"] for trial in json.loads(out)["trials"]} == {"failed"}
     assert "no candidate could be trained to the stopping point; trial-00: failed: " in err
     assert "Traceback" not in err
     assert (hpo.run / "trials" / "trial-00" / "error.txt").exists()
@@ -141,6 +158,82 @@ def test_ctrl_c_saves_and_names_the_command_that_goes_on(hpo, own_sweep, number)
     code, _, err = hpo("sweep", "--resume", hpo.run)
     assert code == 0, err
     assert _steps_are_whole(hpo.run)
+
+
+@pytest.mark.slow
+def test_a_hanging_trial_is_ended_tried_again_and_failed_and_the_rest_goes_on(hpo, own_sweep):
+    config = {**own_sweep(trouble_lr=WORST, trouble="hang"), "hang_timeout_s": 3.0}
+    code, out, err = hpo("sweep", hpo.write(config), "--out", hpo.run, "--json")
+    assert code == 0, err
+    trial = json.loads(out)["trials"][0]
+    assert trial["state"] == "failed"
+    assert trial["reason"].startswith("hung: no step for 3 s")
+    assert "proxy-0-00 starts again" in err
+    assert "own_training.py" in (hpo.run / "trials" / "trial-00" / "hang.txt").read_text()
+    assert json.loads(out)["winner"]["lr"] == pytest.approx(1e-2)  # as undisturbed
+    assert _steps_are_whole(hpo.run)
+
+
+@pytest.mark.slow
+def test_a_trial_that_always_fails_is_tried_again_and_failed_and_the_rest_goes_on(hpo, own_sweep):
+    config = {**own_sweep(trouble_lr=WORST, trouble="error"), "retries": 2}
+    code, out, err = hpo("sweep", hpo.write(config), "--out", hpo.run, "--json")
+    assert code == 0, err
+    trial = json.loads(out)["trials"][0]
+    assert (trial["state"], trial["reason"]) == ("failed", "RuntimeError: no such luck")
+    assert err.count("trial-00 starts again") == 2
+    assert "trial-00: step 60 of 600, failed (RuntimeError: no such luck) with lr 0.001" in err
+    assert _study(hpo.run).trials[0].state.name == "FAIL"
+    assert _steps_are_whole(hpo.run)
+
+
+@pytest.mark.slow
+def test_a_disk_full_at_a_checkpoint_fails_no_trial_and_a_resume_gives_the_same_result(hpo, own_sweep, small_disk):
+    flag, run = hpo.folder / "there is space", small_disk / "run"
+    settings = {"trouble_lr": 1e-2, "trouble": "full disk", "flag": str(flag), "disk": str(small_disk)}
+    config = hpo.write(own_sweep(**settings))
+    code, out, err = hpo("sweep", config, "--out", run, "--set", "checkpoint_every_s=0.05", "--json")
+    assert code == 1, err
+    assert "Traceback" not in err
+    assert re.search(r"hpo: (No space left on device|File too large): ", err.splitlines()[-1])
+    assert f"go on with: hpo sweep --resume {run}" in err
+    assert {one["state"] for one in json.loads(out)["trials"]} <= {"unfinished", "reached"}
+    flag.touch()
+    (small_disk / "ballast").unlink()
+    code, out, err = hpo("sweep", "--resume", run, "--json")
+    assert code == 0, err
+    assert _steps_are_whole(run)
+    assert json.loads(out)["winner"]["lr"] == pytest.approx(1e-2)
+    assert {one["state"] for one in json.loads(out)["trials"]} == {"winner", "stopped"}
+
+
+@pytest.mark.slow
+def test_a_journal_cut_in_the_middle_of_a_line_is_mended(hpo, own_sweep):
+    config = hpo.write(own_sweep(sleep_s=0.005))
+    with hpo.start("sweep", config, "--out", hpo.run) as driver:
+        _wait_for(hpo.run / "decisions.jsonl")
+        driver.send_signal(signal.SIGKILL)
+    journal = hpo.run / "study.journal"
+    journal.write_bytes(journal.read_bytes()[:-7])
+    code, out, err = hpo("sweep", "--resume", hpo.run, "--json")
+    assert code == 0, err
+    trials = _study(hpo.run).trials
+    assert [t.state.name for t in trials].count("COMPLETE") == 1
+    assert all(t.state.is_finished() for t in trials)
+    assert json.loads(out)["winner"]["lr"] == pytest.approx(1e-2)
+
+
+@pytest.mark.slow
+def test_workers_that_cannot_start_are_told_of_at_once(hpo, own_sweep):
+    """A file of the user's hides a module of Python's from the workers, which look in the current folder first."""
+    (hpo.folder / "json.py").write_text("raise RuntimeError('not the module you meant')\n")
+    command = [str(Path(sys.executable).with_name("hpo")), "sweep", str(hpo.write(own_sweep())), "--out", str(hpo.run)]
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=hpo.folder, env=hpo.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "hpo: workers cannot start: RuntimeError: not the module you meant"
+    assert time.monotonic() - began < 60
+    assert not hpo.run.exists()
 
 
 @pytest.mark.slow

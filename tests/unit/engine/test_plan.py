@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from hpo.engine.config import InputError, load_config, parse_config
+from hpo.engine.config import InputError, SweepConfig, load_config, parse_config
 from hpo.engine.plan import coordinates, plan_sweep, well_spread
 
 GRID = [{"lr": lr, "tau": tau} for lr in (0.001, 0.01, 0.1) for tau in (0.1, 0.3, 0.9)]
@@ -62,6 +62,25 @@ def test_points_to_try_first_come_first(tiny):
     plan = plan_sweep(parse_config(tiny))
     assert len(plan.candidates) == 3
     assert plan.candidates[0].searched == {"lr": 0.02, "tau": 0.5}
+
+
+def test_max_trials_takes_points_from_all_over_the_grid_but_first_what_was_to_be_tried_first(tiny):
+    tiny["search"]["first"] = [{"lr": 5e-3, "tau": 0.3}]
+    tiny |= {"max_trials": 5}
+    plan = plan_sweep(SweepConfig.model_validate(tiny))
+    points = [run.searched for run in plan.candidates]
+    assert len(points) == 5
+    assert points[0] == {"lr": 5e-3, "tau": 0.3}
+    corners = [(lr, tau) for lr in (3e-3, 4.8e-2) for tau in (0.1, 0.8)]
+    assert [(p["lr"], p["tau"]) for p in points[1:]] == [pytest.approx(corner) for corner in corners]
+
+
+def test_a_selection_of_several_needs_proxies_and_pruning_does_not(tiny):
+    del tiny["proxies"]
+    with pytest.raises(InputError, match="proxies: expected sizes and settings"):
+        plan_sweep(SweepConfig.model_validate(tiny))
+    assert plan_sweep(SweepConfig.model_validate({**tiny, "stopping": "prune"})).proxies == ()
+    assert len(plan_sweep(SweepConfig.model_validate({**tiny, "max_trials": 1})).candidates) == 1
 
 
 def test_well_spread_points_are_the_corners_and_then_the_middle():

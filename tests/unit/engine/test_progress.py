@@ -10,6 +10,7 @@ from rich.console import Console
 from hpo.engine import progress
 from hpo.engine.config import SweepConfig
 from hpo.engine.plan import plan_sweep
+from hpo.engine.thinning import Report
 from hpo.engine.worker import Job
 
 
@@ -31,7 +32,7 @@ def test_a_piped_sweep_is_never_silent_for_long_while_trials_report(plain):
     shown, job, text, clock = plain
     for second in range(60):
         clock[0] = float(second)
-        shown.reported(job, second + 1, 3.0)
+        shown.reported(job, Report(second + 1, 3.0, second + 1, 3.0))
     lines = text.getvalue().splitlines()
     assert len(lines) == 3
     assert f"{job.name}: step 16 of {job.stop_step}, loss 3.0000; sweep" in lines[0]
@@ -41,5 +42,5 @@ def test_reports_close_together_are_not_all_shown(plain):
     shown, job, text, clock = plain
     for step in range(1, 100):
         clock[0] = step / 100
-        shown.reported(job, step, 3.0)
+        shown.reported(job, Report(step, 3.0, step, 3.0))
     assert text.getvalue() == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import optuna
 import pytest
 
 from hpo.engine.config import InputError
@@ -110,6 +111,17 @@ def test_a_study_of_that_name_is_not_taken_over(tmp_path):
         open_study("s", storage, tmp_path / "j", resume=False)
     study._storage.remove_session()
     study._storage._backend.engine.dispose()
+
+
+def test_a_journal_whose_last_line_was_cut_short_is_mended(tmp_path):
+    journal = tmp_path / "study.journal"
+    open_study("s", None, journal, resume=False).add_trial(optuna.trial.create_trial(value=1.0))
+    whole = journal.read_bytes()
+    for cut in (3, len(whole.splitlines()[-1])):
+        journal.write_bytes(whole[:-cut])
+        assert open_study("s", None, journal, resume=True).study_name == "s"
+        assert journal.read_bytes().endswith(b"\n")
+        assert whole.startswith(journal.read_bytes())
 
 
 def test_a_storage_that_cannot_be_opened_is_bad_input(tmp_path):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hpo.adapters.training_session import read_log
-from hpo.engine.worker import Job, import_function, is_out_of_memory, read_outcome, run_job
+from hpo.engine.stop_marks import mark_stopped, unmark
+from hpo.engine.thinning import Report
+from hpo.engine.worker import Job, forget_outcome, import_function, is_out_of_memory, read_outcome, run_job
 
 
 @pytest.fixture
@@ -38,17 +41,17 @@ def _train(settings, session):
 
 def test_a_run_reaches_its_stop_and_goes_on_from_there(job, tmp_path):
     first = job(_train, stop_step=10)
-    assert run_job(first, lambda step, loss: None).status == "reached"
+    assert run_job(first, lambda report: None).status == "reached"
     assert first.outcome.step == 10
     later = job(_train, stop_step=50)
     assert later.outcome is None
-    assert run_job(later, lambda step, loss: None).step == 50
+    assert run_job(later, lambda report: None).step == 50
     assert read_log(tmp_path / "t")["step"].tolist() == list(range(1, 51))
 
 
 def test_seconds_add_up_over_the_parts_of_a_run(job):
-    one = run_job(job(_train, stop_step=10), lambda step, loss: None)
-    two = run_job(job(_train, stop_step=50), lambda step, loss: None)
+    one = run_job(job(_train, stop_step=10), lambda report: None)
+    two = run_job(job(_train, stop_step=50), lambda report: None)
     assert two.seconds > one.seconds > 0
 
 
@@ -57,7 +60,7 @@ def test_a_function_that_never_asks_whether_to_stop_is_stopped(job):
         for step in range(1, 51):
             session.report(step=step, loss=1.0)
 
-    assert run_job(job(stubborn), lambda step, loss: None).status == "reached"
+    assert run_job(job(stubborn), lambda report: None).status == "reached"
 
 
 def test_divergence_is_an_outcome(job):
@@ -67,7 +70,7 @@ def test_divergence_is_an_outcome(job):
             if session.should_stop():
                 return
 
-    outcome = run_job(job(diverges), lambda step, loss: None)
+    outcome = run_job(job(diverges), lambda report: None)
     assert (outcome.status, outcome.step) == ("diverged", 7)
 
 
@@ -76,7 +79,7 @@ def test_running_out_of_memory_is_an_outcome(job, tmp_path):
         session.report(step=1, loss=1.0)
         raise MemoryError("3 GB")
 
-    outcome = run_job(job(greedy), lambda step, loss: None)
+    outcome = run_job(job(greedy), lambda report: None)
     assert (outcome.status, outcome.message) == ("out_of_memory", "3 GB")
     assert "MemoryError" in (tmp_path / "t" / "error.txt").read_text()
 
@@ -87,7 +90,7 @@ def test_other_errors_are_the_callers_to_retry(job, tmp_path):
 
     one = job(broken)
     with pytest.raises(RuntimeError, match="no such luck"):
-        run_job(one, lambda step, loss: None)
+        run_job(one, lambda report: None)
     assert one.outcome is None
 
 
@@ -95,33 +98,72 @@ def test_ending_early_is_a_failure(job):
     def lazy(settings, session):
         session.report(step=1, loss=1.0)
 
-    outcome = run_job(job(lazy), lambda step, loss: None)
+    outcome = run_job(job(lazy), lambda report: None)
     assert outcome.status == "failed"
     assert "ended at step 1, before step 10" in outcome.message
 
 
 def test_a_paused_run_does_not_begin(job, tmp_path):
     (tmp_path / "pause").touch()
-    assert run_job(job(_train, pause_file=tmp_path / "pause"), lambda step, loss: None) is None
+    assert run_job(job(_train, pause_file=tmp_path / "pause"), lambda report: None) is None
     assert not (tmp_path / "t").exists()
 
 
 def test_a_run_pauses_with_a_checkpoint_and_no_outcome(job, tmp_path, monkeypatch):
     monkeypatch.setattr("hpo.adapters.training_session._FLUSH_EVERY_S", 0.0)
 
-    def forward(step: int, loss: float) -> None:
-        if step == 5:
+    def forward(report: Report) -> None:
+        if report.step == 5:
             (tmp_path / "pause").touch()
 
     one = job(_train, pause_file=tmp_path / "pause")
     assert run_job(one, forward) is None
     assert one.outcome is None
-    assert [p.name for p in (tmp_path / "t").glob("checkpoint-*")] == ["checkpoint-6"]
+    assert [p.name for p in (tmp_path / "t").glob("checkpoint-*")] == ["checkpoint-5"]
+
+
+def test_a_run_that_is_marked_stops_at_the_report_that_decided_it(job, tmp_path):
+    def forward(report: Report) -> None:
+        if report.step == 4:
+            mark_stopped(tmp_path / "t", "cannot_win")
+
+    outcome = run_job(job(_train), forward)
+    assert (outcome.status, outcome.step, outcome.message) == ("stopped", 4, "cannot_win")
+    assert [p.name for p in (tmp_path / "t").glob("checkpoint-*")] == ["checkpoint-4"]
+    assert job(_train, stop_step=50).outcome == outcome  # until it is revived
+
+
+def test_a_revived_run_goes_on_from_its_checkpoint(job, tmp_path):
+    test_a_run_that_is_marked_stops_at_the_report_that_decided_it(job, tmp_path)
+    unmark(tmp_path / "t")
+    forget_outcome(tmp_path / "t")
+    assert run_job(job(_train), lambda report: None).status == "reached"
+    assert read_log(tmp_path / "t")["step"].tolist() == list(range(1, 11))
+
+
+def test_a_run_that_is_marked_before_it_begins_does_not_train(job, tmp_path):
+    (tmp_path / "t").mkdir()
+    mark_stopped(tmp_path / "t", "stopped_by_hand")
+    outcome = run_job(job(_train), lambda report: None)
+    assert (outcome.status, outcome.step, outcome.message) == ("stopped", 0, "stopped_by_hand")
+
+
+def test_a_mark_that_comes_too_late_changes_nothing(job, tmp_path):
+    def forward(report: Report) -> None:
+        if report.step == 10:
+            mark_stopped(tmp_path / "t", "cannot_win")
+
+    assert run_job(job(_train), forward).status == "reached"
+
+
+def test_a_function_that_cannot_be_imported_is_called_as_it_is(job):
+    one = replace(job(_train), trainable="no_such_module:train", function=_train)
+    assert run_job(one, lambda report: None).status == "reached"
 
 
 def test_reports_are_thinned_but_the_last_one_and_bad_ones_pass(job):
     seen: list[int] = []
-    run_job(job(_train, stop_step=48, n_reports=10), lambda step, loss: seen.append(step))
+    run_job(job(_train, stop_step=48, n_reports=10), lambda report: seen.append(report.step))
     assert seen == [5, 10, 15, 20, 25, 30, 35, 40, 45, 48]
 
 

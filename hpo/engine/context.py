@@ -1,0 +1,122 @@
+"""What the phases of a sweep share: its plan, its folder, its study, and the one way in which jobs are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from hpo.engine.commands_file import CommandsFile
+from hpo.engine.hand import Hand
+from hpo.engine.job_queue import JobQueue
+from hpo.engine.plan import Plan, Run
+from hpo.engine.progress import SweepProgress
+from hpo.engine.ray_cluster import ray_for
+from hpo.engine.ray_trials import run_jobs
+from hpo.engine.run_folder import RunFolder
+from hpo.engine.runs_on_disk import RunsOnDisk, Stopwatch
+from hpo.engine.study_record import StudyRecord, open_study
+from hpo.engine.thinning import Report
+from hpo.engine.time_budget import MayStart, TimeBudget, always
+from hpo.engine.trial_events import TrialEvents
+from hpo.engine.worker import Job
+
+
+class SweepError(Exception):
+    """The sweep ran and has no winner; its text is the line to show."""
+
+
+class Context:
+    """One driver's view of a sweep; Ray is started when the first run needs it, and stays until ``stack`` closes."""
+
+    def __init__(self, plan: Plan, folder: RunFolder, progress: SweepProgress, stack: ExitStack, resume: bool) -> None:
+        self.plan, self.folder, self.progress, self._stack = plan, folder, progress, stack
+        self.runs = RunsOnDisk(plan, folder)
+        study = open_study(plan.config.name, plan.config.storage, folder.journal, resume=resume)
+        self.record = StudyRecord(study, plan.space, [run.searched for run in plan.candidates])
+        self.numbers = [self.record.number(i) for i in range(len(plan.candidates))]
+        self.stopwatch = Stopwatch(folder)
+        self.budget = TimeBudget(plan.config.time_budget, self.stopwatch, self.runs)
+        self.candidates = {run.name: run for run in plan.candidates}
+        self.by_name = {run.name: run for run in (*plan.proxies, *plan.candidates)}
+        self._ray_is_up = False
+        for run in self.by_name.values():
+            folder.trial(run.name).mkdir(exist_ok=True)
+            progress.add(run.name, run, self.runs.steps(run))
+        self.hand = Hand(self.runs, CommandsFile(folder.path))
+
+    def train(
+        self,
+        jobs: Sequence[Job],
+        phase: str,
+        *,
+        may_start: MayStart = always,
+        again: Callable[[Run], Job] | None = None,
+        events: Callable[[JobQueue, TrialEvents], TrialEvents] = lambda _queue, usual: usual,
+    ) -> None:
+        """Train the jobs that have not ended; how each ended is then in its folder.
+
+        Parameters
+        ----------
+        may_start : callable
+            Asked about each run when its turn comes.
+        again : callable, optional
+            Returns the job of a candidate that is revived meanwhile; None: none can be.
+        events : callable
+            Given the queue and the usual watcher of trials, returns the one to use.
+        """
+        waiting = [job for job in jobs if job.outcome is None]
+        if not waiting:
+            return
+        if not self._ray_is_up:
+            self._stack.enter_context(ray_for(self.folder, self.plan.config))
+            self._ray_is_up = True
+        queue = JobQueue(
+            waiting, lambda job: not job.is_paused() and (job.name not in self.by_name or may_start(self.by_name[job.name]))
+        )
+        self.hand.enqueue = lambda run: queue.add(again(run)) if again is not None else None
+        templates = {run.name: self.runs.job(run, run.n_steps) for run in self.by_name.values()}
+        try:
+            run_jobs(
+                queue,
+                templates | {job.name: job for job in jobs},
+                run=self.folder,
+                config=self.plan.config,
+                events=events(queue, _Usual(self)),
+                phase=phase,
+            )
+        finally:
+            self.hand.enqueue = lambda _run: None
+            self.stopwatch.save()
+
+    def give_up(self, what: str) -> None:
+        """Close the trials that ended badly and raise :class:`SweepError` with the first one's trouble."""
+        bad = []
+        for i, run in enumerate(self.plan.candidates):
+            outcome = self.runs.outcome(run)
+            if outcome is not None and outcome.status not in ("reached", "stopped"):
+                bad.append(f"{run.name}: {outcome.status}: {outcome.message}")
+                self.record.annotate(i, {"reason": outcome.status, "stopped_at": outcome.step})
+                self.record.close(i, "PRUNED" if outcome.status == "diverged" else "FAIL")
+        raise SweepError("; ".join([what, *bad[:1]]))
+
+
+class _Usual:
+    """Passes what happens to the trials to the progress display, and what candidates report to the study; looks for wishes."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._positions = {run.name: i for i, run in enumerate(context.plan.candidates)}
+
+    def tick(self) -> None:
+        self._context.hand.look()
+
+    def started(self, job: Job) -> None:
+        self._context.progress.started(job)
+
+    def reported(self, job: Job, report: Report) -> None:
+        self._context.progress.reported(job, report)
+        if job.name in self._positions:
+            self._context.record.report(self._positions[job.name], report.step, report.loss)
+
+    def ended(self, job: Job) -> None:
+        self._context.progress.ended(job)

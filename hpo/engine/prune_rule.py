@@ -1,0 +1,156 @@
+"""The rule ``prune``: every candidate starts when there is room for it, and is stopped when its forecast cannot win.
+
+Proxies start first; once all have ended, the model is fitted on them, the candidates still waiting are put in the order in
+which the proxies liked their settings, so that a good one is finished early, and every candidate is judged as it reports
+(:mod:`hpo.engine.live_judge`). Without proxies the candidates learn from those that have finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from hpo.adapters.model_files import write_model
+from hpo.adapters.ray_log import Event
+from hpo.adapters.training_session import remove_checkpoints
+from hpo.core.model import CollapseModel
+from hpo.engine.context import Context
+from hpo.engine.job_queue import JobQueue
+from hpo.engine.judging import Judgement, Verdict, transfer_scores
+from hpo.engine.live_judge import LiveJudge, first_forecast
+from hpo.engine.plan import Run
+from hpo.engine.stop_marks import OUT_OF_TIME, mark_stopped
+from hpo.engine.study_record import finite_or_none
+from hpo.engine.thinning import Report
+from hpo.engine.trial_events import TrialEvents
+from hpo.engine.worker import Job
+
+
+def run_prune(context: Context) -> Judgement:
+    """Train and judge by the rule, or go on with it; return the last verdict on each candidate.
+
+    Raises
+    ------
+    SweepError
+        No candidate could be trained to its end.
+    """
+    judge = LiveJudge(context.runs, context.hand)
+    runs = (*context.plan.proxies, *context.plan.candidates)
+    context.hand.look()
+    context.train(
+        [context.runs.job(run, run.n_steps) for run in runs],
+        "prune",
+        may_start=lambda _run: not context.budget.is_over or _nobody_finished(context),
+        again=lambda run: context.runs.job(run, run.n_steps),
+        events=lambda queue, usual: _Judged(context, judge, queue, usual),
+    )
+    context.runs.save_curves(runs)
+    for run in context.plan.proxies:
+        remove_checkpoints(context.folder.trial(run.name))
+    if _nobody_finished(context):
+        context.give_up("no candidate could be trained to its end")
+    return _judgement(context, judge)
+
+
+def _nobody_finished(context: Context) -> bool:
+    return not any(context.runs.is_complete(run) for run in context.plan.candidates)
+
+
+class _Judged:
+    """The usual watcher of trials, and before it the judge."""
+
+    def __init__(self, context: Context, judge: LiveJudge, queue: JobQueue, usual: TrialEvents) -> None:
+        self._context, self._judge, self._queue, self._usual = context, judge, queue, usual
+        self._begin_if_ready()
+
+    def tick(self) -> None:
+        self._usual.tick()
+        if self._context.budget.is_over and not _nobody_finished(self._context):
+            for job in self._queue.running:
+                if job.name in self._context.candidates:
+                    mark_stopped(job.folder, OUT_OF_TIME)
+
+    def started(self, job: Job) -> None:
+        self._usual.started(job)
+        if job.name in self._context.candidates:
+            self._judge.started(self._context.candidates[job.name])
+
+    def reported(self, job: Job, report: Report) -> None:
+        self._usual.reported(job, report)
+        if job.name in self._context.candidates:
+            self._judge.reported(self._context.candidates[job.name], report)
+
+    def ended(self, job: Job) -> None:
+        self._usual.ended(job)
+        run = self._context.candidates.get(job.name)
+        if run is None:
+            self._begin_if_ready()
+            return
+        self._judge.ended(run)
+        self._context.runs.save_curves([run])
+        is_gone = self._context.plan.config.keep_checkpoints == "live" and self._context.runs.has_status(run, "stopped")
+        if is_gone:
+            remove_checkpoints(job.folder)
+
+    def _begin_if_ready(self) -> None:
+        context, proxies = self._context, self._context.plan.proxies
+        if self._judge.has_begun or any(context.runs.outcome(run) is None for run in proxies):
+            return
+        model = None
+        if proxies:
+            model = CollapseModel.fit([context.runs.curve(run) for run in proxies])
+            write_model(context.folder.model, model)
+            context.progress.say(f"model fitted on {len(model.references)} of {len(proxies)} proxies")
+        self._judge.begin(model)
+        finals = {run.name: loss for run in proxies if (loss := context.runs.final_loss(run)) is not None}
+        scores = transfer_scores(context.plan.candidates, proxies, finals)
+        order = sorted(scores, key=lambda name: scores[name])
+        self._queue.sort(lambda job: order.index(job.name) if job.name in scores else -1)
+
+
+def _judgement(context: Context, judge: LiveJudge) -> Judgement:
+    """Return the last verdict on every candidate that has begun, and write it; what was written before keeps its time."""
+    decisions = judge.decisions()
+    before = {line["run"]: line for line in context.folder.read_decisions()}
+    finals = {run.name: context.runs.final_loss(run) for run in context.plan.candidates}
+    complete = sorted((name for name, loss in finals.items() if loss is not None), key=lambda name: finals[name] or 0.0)
+    best, margin = finals[complete[0]] or 0.0, context.plan.config.stopping.margin
+    verdicts = []
+    for run, number in zip(context.plan.candidates, context.numbers, strict=True):
+        if context.runs.steps(run) > 0:
+            final = finals[run.name]
+            is_tied = final is not None and final <= best * (1 + margin)
+            rank = complete.index(run.name) if run.name in complete else None
+            verdicts.append(_verdict(context, run, number, decisions.get(run.name, []), is_tied, rank))
+    written = [{**v.to_dict(), "time": before[v.run]["time"]} if v.run in before else v.to_dict() for v in verdicts]
+    if [{**line, "time": ""} for line in written] != [{**line, "time": ""} for line in before.values()]:
+        context.folder.write_decisions(written)
+    return Judgement(tuple(verdicts))
+
+
+def _verdict(context: Context, run: Run, number: int, decisions: Sequence[Event], is_tied: bool, rank: int | None) -> Verdict:
+    """Return what was last decided about a run, shown with the forecast that stopped it, or the first that did not."""
+    runs = context.runs
+    last = decisions[-1] if decisions else {}
+    was_stopped = runs.has_status(run, "stopped", "diverged")
+    said = last if was_stopped and last.get("forecast") is not None else first_forecast(list(decisions)) or {}
+    shown = {key: said.get(key) for key in ("fraction", "forecast", "lower", "upper", "misfit", "family", "n_references")}
+    spent = {"p_best": said.get("p_best")} if was_stopped and last.get("reason") == "cannot_win" else {}
+    at_stop = runs.curve(run, run.stop_step) if runs.steps(run) >= run.stop_step else None
+    return Verdict(
+        time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        trial=number,
+        run=run.name,
+        action="stop" if was_stopped else "continue",
+        reason=str(last.get("reason", "")),
+        numbers={**shown, **spent},
+        current_loss=None if at_stop is None or at_stop.nonfinite_step else finite_or_none(at_stop.current_value),
+        forecast={
+            "status": "ok" if said else None,
+            "final_loss": said.get("forecast"),
+            "sd": None,
+            **{key: said.get(key) for key in ("lower", "upper", "misfit", "family", "n_references", "p_best")},
+        },
+        is_tied=is_tied,
+        rank=rank,
+    )

@@ -1,0 +1,73 @@
+"""Which of a run's reports leave its worker, and what they say of the steps between them.
+
+The driver is told of about a hundred reports of a whole run, each with the loss at that step and the mean since the last
+report, with the mean's own step. Means keep what thinning would lose: a forecast from a hundred of them is nearly one from
+every step. The last per cent is told in finer parts where ``n_end_reports`` asks for it, so that its mean, the final loss, is
+that of all its steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+END_WINDOW = 0.01
+"""Share of a run over which its final loss is taken (:mod:`hpo.core.metric`)."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A step with its loss, and the mean over the steps since the last report, told at their mean step."""
+
+    step: int
+    loss: float
+    mean_step: float
+    mean_loss: float
+
+
+class Thinner:
+    """Takes every step of a run and passes on a thinned subset.
+
+    Parameters
+    ----------
+    n_steps, stop_step : int
+        The whole run, and where it stops now: that step, and every non-finite loss, always pass.
+    n_reports, n_end_reports : int
+        About how many reports a whole run passes on, and its last per cent besides (0: no finer than the rest).
+    forward : callable
+        Takes each :class:`Report` that passes.
+    """
+
+    def __init__(
+        self, n_steps: int, stop_step: int, n_reports: int, n_end_reports: int, forward: Callable[[Report], None]
+    ) -> None:
+        self._stride = -(-n_steps // n_reports)
+        self._stop_step, self._forward = stop_step, forward
+        self._end_from = n_steps * (1 - END_WINDOW) if n_end_reports else math.inf
+        self._end_stride = max(1, math.floor(n_steps * END_WINDOW / n_end_reports)) if n_end_reports else 1
+        self._n_since, self._steps_since, self._losses_since = 0, 0, 0.0
+
+    def take(self, step: int, loss: float) -> None:
+        """Take the next step of the run."""
+        self._n_since += 1
+        self._steps_since += step
+        self._losses_since += loss
+        if self._passes(step) or not math.isfinite(loss):
+            self._forward(Report(step, loss, self._steps_since / self._n_since, self._losses_since / self._n_since))
+            self._n_since, self._steps_since, self._losses_since = 0, 0, 0.0
+
+    def _passes(self, step: int) -> bool:
+        is_end = step > self._end_from and step % self._end_stride == 0
+        return step % self._stride == 0 or step >= self._stop_step or is_end
+
+
+def thinned(
+    steps: Iterable[int], losses: Iterable[float], n_steps: int, stop_step: int, n_reports: int, n_end_reports: int
+) -> list[Report]:
+    """Return the reports that a logged run passes on, or has passed on, were it not interrupted."""
+    found: list[Report] = []
+    thinner = Thinner(n_steps, stop_step, n_reports, n_end_reports, found.append)
+    for step, loss in zip(steps, losses, strict=True):
+        thinner.take(step, loss)
+    return found

@@ -1,0 +1,64 @@
+"""The simulated sweep: every trial ends, and what the driver takes is what its workers wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+
+pytest.importorskip("ray")
+
+from bench.scale import HORIZON, Load, SimulatedSweep, recorded_curves
+
+LOAD = Load(n_workers=5, n_trials=40, trial_s=100.0, ray_ms=0.0)
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    yield
+    optuna.logging.set_verbosity(level)
+
+
+def _curves() -> np.ndarray:
+    t = np.arange(1, HORIZON + 1) / HORIZON
+    return np.array([(2.5 + final) * (1 + 0.3 * (t**-0.3 - 1)) for final in (0.3, 0.0, 0.5, 0.2)])
+
+
+def _run(load: Load, tmp_path: Path):
+    return SimulatedSweep(load, _curves(), tmp_path / "log.jsonl", traces_memory=False).run()
+
+
+def test_every_trial_ends_and_most_are_stopped(tmp_path):
+    measured = _run(LOAD, tmp_path)
+    assert 20 < measured.n_stopped < 40
+    assert measured.n_reports < 40 * HORIZON
+    assert 0.5 < measured.utilisation <= 1.0
+
+
+def test_memory_is_traced_a_trial(tmp_path):
+    measured = SimulatedSweep(replace(LOAD, n_trials=10), _curves(), tmp_path / "log.jsonl").run()
+    assert 0 < measured.bytes_per_trial < 200_000
+
+
+def test_a_driver_that_cannot_follow_leaves_its_workers_waiting(tmp_path):
+    quick = _run(LOAD, tmp_path)
+    slow = _run(replace(LOAD, ray_ms=1000.0), tmp_path)
+    assert slow.driver_busy > 0.8 > 0.2 > quick.driver_busy
+    assert slow.utilisation < 0.5 * quick.utilisation
+
+
+def test_recorded_curves_are_means_over_the_whole_run(curves_folder):
+    curves = recorded_curves(curves_folder)
+    assert curves.shape[1] == HORIZON
+    assert np.all(np.isfinite(curves))
+    assert np.all(curves[:, -1] < curves[:, 0])
+
+
+def test_a_folder_without_the_recorded_runs_is_told(tmp_path):
+    with pytest.raises(ValueError):
+        recorded_curves(tmp_path)

@@ -1,0 +1,69 @@
+"""``hpo.sweep``: what it makes of its arguments before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import optuna
+import pytest
+
+import hpo
+from hpo.engine import python_api
+
+TARGET = {"n_steps": 100, "n_params": 1000, "batch_tokens": 10}
+
+
+def train(settings, session):
+    """A training function that can be imported."""
+
+
+def test_optuna_distributions_become_a_space():
+    space = {
+        "lr": optuna.distributions.FloatDistribution(1e-4, 1e-1, log=True),
+        "depth": optuna.distributions.IntDistribution(2, 8, step=2),
+        "act": optuna.distributions.CategoricalDistribution(["relu", "gelu"]),
+        "tau": {"type": "float", "low": 0.1, "high": 0.4},
+    }
+    assert python_api._as_space(space) == {
+        "parameters": {
+            "lr": {"type": "float", "low": 1e-4, "high": 1e-1, "log": True},
+            "depth": {"type": "int", "low": 2, "high": 8, "step": 2},
+            "act": {"type": "categorical", "choices": ["relu", "gelu"]},
+            "tau": {"type": "float", "low": 0.1, "high": 0.4},
+        }
+    }
+
+
+def test_a_function_is_sent_by_value_only_where_it_cannot_be_imported():
+    assert python_api._is_importable(pytest.importorskip)
+    assert not python_api._is_importable(lambda settings, session: None)
+
+    def local(settings, session): ...
+
+    assert not python_api._is_importable(local)
+    assert python_api._label(local).endswith(":local")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"space": {"lr": 3}}, r"space.lr must be an Optuna distribution or a mapping with a type; found 3"),
+        ({"nonsense": 1}, r"nonsense: expected one of name, seed, .*; found an unknown key"),
+        ({"proxies": None}, r"proxies: expected sizes and settings"),
+        ({"stopping": "guess"}, r"stopping.rule: expected 'select' or 'prune'; found guess"),
+        ({"resume": True}, r"out must name the run folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    space = {"lr": {"type": "float", "low": 1e-3, "high": 1e-1, "log": True, "points": 4}}
+    given = {"space": space, "target": TARGET, "proxies": {"sizes": [{"n_params": 500}], "settings": 2}, **arguments}
+    with pytest.raises(ValueError, match=message) as raised:
+        hpo.sweep(train, **given)
+    assert "\n" not in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_functions_are_swept():
+    with pytest.raises(ValueError, match="train must be a function"):
+        hpo.sweep("mine:train", {}, target=TARGET)
