@@ -26,6 +26,9 @@ from proxies.settings import DataSettings, RunSettings
 Tokens = NDArray[np.unsignedinteger[Any]]
 
 HELD_OUT_EVERY = 20
+HELD_OUT_BATCHES = 32
+EVALUATED_AT_ONCE = 4096
+"""Tokens that go through the model at a time, in whole sequences."""
 STDLIB_EXCLUDED = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__"})
 CHECKED_AT_ONCE = 1 << 24
 CHECKED_AT_OPENING = 1 << 28
@@ -95,6 +98,28 @@ def held_out_batches(run: RunSettings) -> Batches | None:
     return _batches(stream, run) if _n_windows(stream, run.data.seq_len) >= run.training.batch_sequences else None
 
 
+def held_out_sequences(run: RunSettings) -> list[NDArray[np.int64]]:
+    """Return the sequences on which ``run`` takes its held-out loss, in parts of shape (n, seq_len + 1); empty without data.
+
+    Raises
+    ------
+    ValueError
+        Fewer held-out sequences than ``training.held_out_sequences``.
+    """
+    wanted = run.training.held_out_sequences
+    if wanted is None:
+        batches = held_out_batches(run)
+        n = 0 if batches is None else min(HELD_OUT_BATCHES, len(batches.windows) // batches.batch_sequences)
+        return [] if batches is None else [batches.at(step) for step in range(1, n + 1)]
+    stream = open_corpus(run.data, run.model.vocab_size).held_out
+    n = _n_windows(stream, run.data.seq_len)
+    if n < wanted:
+        raise ValueError(f"training.held_out_sequences must be at most the {n} of {describe(run.data)}; found {wanted}")
+    windows = _windows(stream, run.data.seq_len)[np.linspace(0, n - 1, wanted).round().astype(int)].astype(np.int64)
+    at_once = max(1, EVALUATED_AT_ONCE // run.data.seq_len)
+    return [windows[start : start + at_once] for start in range(0, wanted, at_once)]
+
+
 def open_corpus(data: DataSettings, vocab_size: int) -> Corpus:
     """Return the corpus that ``data`` names, its ids checked to be below ``vocab_size``; errors as in training_batches."""
     if data.format == "tokens":
@@ -134,8 +159,12 @@ def _batches(stream: Tokens, run: RunSettings) -> Batches:
             f"data.path must hold at least one batch ({needed} tokens for training); "
             f"found {stream.size} in {describe(run.data)}"
         )
-    windows = np.lib.stride_tricks.sliding_window_view(stream, seq_len + 1)[: n * seq_len : seq_len]
-    return Batches(windows, run.training.batch_sequences, run.training.data_seed)
+    return Batches(_windows(stream, seq_len), run.training.batch_sequences, run.training.data_seed)
+
+
+def _windows(stream: Tokens, seq_len: int) -> Tokens:
+    n = _n_windows(stream, seq_len)
+    return np.lib.stride_tricks.sliding_window_view(stream, seq_len + 1)[: n * seq_len : seq_len]
 
 
 def _n_windows(stream: Tokens, seq_len: int) -> int:

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hpo.core.schedules import FloatArray
 from hpo.core.session import Session
-from proxies.data import Batches, check_vocabulary, held_out_batches, training_batches
+from proxies.data import Batches, check_vocabulary, held_out_sequences, training_batches
 from proxies.model import Decoder
 from proxies.optimiser import build_optimiser, set_lr
 from proxies.parameterisation import role_multipliers
@@ -29,7 +31,6 @@ from proxies.runtime import autocast, choose_device, small_steps
 from proxies.settings import RunSettings
 
 STATE_FILE = "state.pt"
-HELD_OUT_BATCHES = 32
 
 
 class Trainer:
@@ -73,19 +74,24 @@ class Trainer:
 
     def batch(self, batches: Batches, step: int) -> tuple[Tensor, Tensor]:
         """Return inputs and targets of ``step``, each (batch_sequences, seq_len), on the device."""
-        ids = batches.at(step)
+        return self._on_device(batches.at(step))
+
+    def _on_device(self, ids: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         check_vocabulary(ids, self.run.model.vocab_size, self.run.data)
         both = torch.from_numpy(ids).to(self.device)
         return both[:, :-1], both[:, 1:]
 
     @torch.no_grad()
     def held_out_loss(self) -> float | None:
-        """Return the mean loss over the first held-out batches (at most 32), or None without held-out data."""
-        batches = held_out_batches(self.run)
-        if batches is None:
+        """Return the mean loss over the held-out sequences, or None without held-out data."""
+        if not self._held_out:
             return None
-        n = min(HELD_OUT_BATCHES, len(batches.windows) // batches.batch_sequences)
-        return float(np.mean([self.loss(*self.batch(batches, step)).item() for step in range(1, n + 1)]))
+        losses = [self.loss(*self._on_device(ids)).item() for ids in self._held_out]
+        return float(np.average(losses, weights=[len(ids) for ids in self._held_out]))
+
+    @cached_property
+    def _held_out(self) -> list[NDArray[np.int64]]:
+        return held_out_sequences(self.run)
 
     def save(self, folder: Path) -> None:
         """Write the state into ``folder``."""
@@ -123,8 +129,9 @@ class Trainer:
 def run_loop(run: RunSettings, session: Session) -> None:
     """Train ``run`` until its last step, or until ``session`` asks to stop; go on from its checkpoint if it has one.
 
-    The last step also reports ``val_loss`` where there is held-out data. A loss that is not finite is reported like any
-    other: whether to stop is the session's answer. Running out of memory raises, as torch raises it.
+    The last step also reports ``val_loss`` where there is held-out data, and so do earlier ones if ``evaluations`` says so. A
+    loss that is not finite is reported like any other: whether to stop is the session's answer. Running out of memory raises,
+    as torch raises it.
     """
     with small_steps(run.training.threads):
         trainer = Trainer(run)
@@ -132,10 +139,11 @@ def run_loop(run: RunSettings, session: Session) -> None:
         if folder is not None:
             trainer.load(folder)
         n_steps, peak = run.training.n_steps, _hidden_peak(trainer)
+        evaluated = evaluation_steps(run)
         while trainer.step < n_steps and not session.should_stop():
             loss = trainer.advance()
             step = trainer.step
-            extra = _at_the_end(trainer, loss) if step == n_steps else {}
+            extra = _evaluated(trainer, loss) if step in evaluated else {}
             session.report(
                 step=step, loss=loss, tokens=step * run.batch_tokens, lr=peak * float(trainer.multipliers[step - 1]), **extra
             )
@@ -149,11 +157,17 @@ def lr_multipliers(run: RunSettings) -> FloatArray:
     return run.training.schedule(middle, run.training.warmup_fraction)
 
 
+def evaluation_steps(run: RunSettings) -> frozenset[int]:
+    """Return the steps that report the held-out loss."""
+    n, times = run.training.n_steps, run.training.evaluations
+    return frozenset(max(1, round(k * n / times)) for k in range(1, times + 1))
+
+
 def _hidden_peak(trainer: Trainer) -> float:
     return trainer.run.training.lr * role_multipliers(trainer.run.model, "hidden_matrix").lr
 
 
-def _at_the_end(trainer: Trainer, loss: float) -> dict[str, float]:
+def _evaluated(trainer: Trainer, loss: float) -> dict[str, float]:
     held_out = trainer.held_out_loss() if math.isfinite(loss) else None
     return {} if held_out is None else {"val_loss": held_out}
 

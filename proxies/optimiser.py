@@ -12,30 +12,17 @@ References: arXiv 1711.05101 (AdamW), arXiv 2505.01618.
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import torch
-from torch import nn
 
 from proxies.model import Decoder
-from proxies.parameterisation import role_multipliers
+from proxies.parameter_groups import groups_by_role
 from proxies.settings import TrainingSettings
 
 
 def build_optimiser(model: Decoder, training: TrainingSettings) -> torch.optim.AdamW:
     """Return AdamW over all parameters of ``model``; the learning rate is at its peak until :func:`set_lr`."""
-    roles = model.roles()
-    members: dict[tuple[float, float, float], list[nn.Parameter]] = defaultdict(list)
-    names: dict[tuple[float, float, float], list[str]] = defaultdict(list)
-    for name, parameter in model.named_parameters():
-        factors = role_multipliers(model.architecture, roles[name])
-        key = (training.lr * factors.lr, training.weight_decay * factors.weight_decay, training.eps * factors.eps)
-        members[key].append(parameter)
-        names[key].append(name)
-    groups = [
-        {"params": members[key], "names": names[key], "lr": key[0], "peak_lr": key[0], "weight_decay": key[1], "eps": key[2]}
-        for key in members
-    ]
+    base = {"lr": training.lr, "weight_decay": training.weight_decay, "eps": training.eps}
+    groups = groups_by_role(model, model.roles(), model.architecture, **base)
     return torch.optim.AdamW(groups, betas=(training.beta1, training.beta2), fused=True)
 
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
-from proxies.architecture import Architecture
+from proxies.architecture import PARAMETERISATIONS
 
 Exponents = tuple[float, float]
 ONE: Exponents = (0, 0)
@@ -107,26 +108,85 @@ class ForwardMultipliers:
     attention: float
 
 
-def role_multipliers(architecture: Architecture, role: str) -> RoleMultipliers:
-    """Return the multipliers of ``role`` (one of :data:`ROLES`) in ``architecture``."""
-    rule = TABLE[architecture.parameterisation][role]
+class Scaled(Protocol):
+    """What the multipliers need to know of a model: an :class:`~proxies.architecture.Architecture` or a :class:`Scale`."""
+
+    @property
+    def parameterisation(self) -> str:
+        """One of ``sp``, ``mup``, ``completep``."""
+
+    @property
+    def m_width(self) -> float:
+        """Width over base width."""
+
+    @property
+    def m_depth(self) -> float:
+        """Depth over base depth."""
+
+    @property
+    def init_std(self) -> float:
+        """σ at the base shape."""
+
+    @property
+    def head_dim(self) -> int:
+        """Size of an attention head."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """The multiples of a model that is not ours.
+
+    Parameters
+    ----------
+    m_width, m_depth : float
+        Width and depth over those of the base model, at which learning rate, decay and initialisation are meant.
+    parameterisation : {"completep", "mup", "sp"}
+    init_std : float
+        σ of initial weights at the base shape.
+    head_dim : int
+        Size of an attention head, for the scale of q·k.
+
+    Raises
+    ------
+    ValueError
+        A value outside its range.
+    """
+
+    m_width: float
+    m_depth: float = 1.0
+    parameterisation: str = "completep"
+    init_std: float = 0.02
+    head_dim: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("m_width", "m_depth", "init_std", "head_dim"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be a finite number above 0; found {value!r}")
+        if self.parameterisation not in PARAMETERISATIONS:
+            raise ValueError(f"parameterisation must be one of {', '.join(PARAMETERISATIONS)}; found {self.parameterisation!r}")
+
+
+def role_multipliers(model: Scaled, role: str) -> RoleMultipliers:
+    """Return the multipliers of ``role`` (one of :data:`ROLES`) in ``model``."""
+    rule = TABLE[model.parameterisation][role]
     return RoleMultipliers(
-        init_std=architecture.init_std * math.sqrt(_power(architecture, rule.init_variance)),
-        lr=_power(architecture, rule.lr),
-        weight_decay=_power(architecture, rule.weight_decay) if rule.decays else 0.0,
-        eps=_power(architecture, rule.eps),
+        init_std=model.init_std * math.sqrt(_power(model, rule.init_variance)),
+        lr=_power(model, rule.lr),
+        weight_decay=_power(model, rule.weight_decay) if rule.decays else 0.0,
+        eps=_power(model, rule.eps),
     )
 
 
-def forward_multipliers(architecture: Architecture) -> ForwardMultipliers:
-    """Return the multipliers of the forward pass of ``architecture``."""
-    forward = FORWARD[architecture.parameterisation]
+def forward_multipliers(model: Scaled) -> ForwardMultipliers:
+    """Return the multipliers of the forward pass of ``model``."""
+    forward = FORWARD[model.parameterisation]
     return ForwardMultipliers(
-        residual=_power(architecture, forward.residual),
-        unembedding=_power(architecture, forward.unembedding),
-        attention=architecture.head_dim**-forward.head_dim_power,
+        residual=_power(model, forward.residual),
+        unembedding=_power(model, forward.unembedding),
+        attention=model.head_dim**-forward.head_dim_power,
     )
 
 
-def _power(architecture: Architecture, exponents: Exponents) -> float:
-    return float(architecture.m_width ** exponents[0] * architecture.m_depth ** exponents[1])
+def _power(model: Scaled, exponents: Exponents) -> float:
+    return float(model.m_width ** exponents[0] * model.m_depth ** exponents[1])

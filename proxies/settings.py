@@ -82,6 +82,11 @@ class TrainingSettings:
         Whether to use ``torch.compile`` (needs a compiler; ignored on the CPU).
     threads : int
         Torch threads on the CPU.
+    evaluations : int
+        How often the held-out loss is taken, evenly over the steps, the last time at the end.
+    held_out_sequences : int, optional
+        Held-out sequences it is taken on, spread evenly over the held-out data: the same ones for every run on these data and
+        this context. None: the first 32 batches of this run's own order.
     """
 
     lr: float
@@ -100,10 +105,15 @@ class TrainingSettings:
     dtype: str = "auto"
     compile: bool = False
     threads: int = 1
+    evaluations: int = 1
+    held_out_sequences: int | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("n_steps", 1), ("batch_sequences", 1), ("seed", 0), ("data_seed", 0), ("threads", 1)):
             _require_whole(f"training.{name}", getattr(self, name), least)
+        _require_whole("training.evaluations", self.evaluations, 1)
+        if self.held_out_sequences is not None:
+            _require_whole("training.held_out_sequences", self.held_out_sequences, 1)
         for name in ("lr", "eps"):
             _require_number(f"training.{name}", getattr(self, name), lambda x: x > 0, "above 0")
         _require_number("training.weight_decay", self.weight_decay, lambda x: x >= 0, "at least 0")
@@ -131,9 +141,9 @@ class RunSettings:
         return self.training.batch_sequences * self.data.seq_len
 
     def identity(self) -> dict[str, Any]:
-        """Return what a checkpoint must agree on to be resumed: everything but device, precision switch and threads."""
+        """Return what a checkpoint must agree on to be resumed: everything that decides how the model is trained."""
         training = {**asdict(self.training), "schedule": self.training.schedule.to_dict()}
-        for place in ("device", "compile", "threads"):
+        for place in ("device", "compile", "threads", "evaluations", "held_out_sequences"):
             del training[place]
         return {"model": asdict(self.model), "data": asdict(self.data), "training": training}
 

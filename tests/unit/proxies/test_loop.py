@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from hpo.adapters.training_session import FolderSession, read_log
+from proxies.data import held_out_sequences
 from proxies.loop import STATE_FILE, Trainer, lr_multipliers, run_loop
 from proxies.settings import RunSettings, read_settings
 
@@ -169,6 +170,36 @@ def test_the_last_step_reports_the_held_out_loss(text: str) -> None:
     assert "val_loss" in rows[-1]
     assert not any("val_loss" in row for row in rows[:-1])
     assert rows[-1]["val_loss"] == pytest.approx(rows[-1]["loss"], rel=0.2)
+
+
+def test_evaluations_are_spread_evenly_and_end_with_the_last_step(text: str) -> None:
+    rows = trained(run_of(text, evaluations=4, held_out_sequences=7)).rows
+    assert [row["step"] for row in rows if "val_loss" in row] == [3, 6, 9, 12]
+
+
+def test_evaluating_more_often_does_not_change_the_training(text: str) -> None:
+    assert trained(run_of(text, evaluations=5)).column("loss") == trained(run_of(text)).column("loss")
+
+
+def test_the_held_out_sequences_depend_on_neither_seed_nor_batch(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxies.data.EVALUATED_AT_ONCE", 64 * 16)
+    runs = [run_of(text, held_out_sequences=70), run_of(text, held_out_sequences=70, data_seed=3, batch_sequences=2)]
+    first, other = (held_out_sequences(run) for run in runs)
+    assert [part.shape for part in first] == [(64, 17), (6, 17)]
+    assert all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_the_held_out_loss_is_the_mean_over_sequences(text: str) -> None:
+    trainer = Trainer(run_of(text, held_out_sequences=70))
+    windows = np.concatenate(held_out_sequences(trainer.run))
+    with torch.no_grad():
+        one_by_one = [trainer.model(torch.tensor(w[None, :-1]), torch.tensor(w[None, 1:])).item() for w in windows]
+    assert trainer.held_out_loss() == pytest.approx(float(np.mean(one_by_one)), rel=1e-5)
+
+
+def test_more_held_out_sequences_than_there_are_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"training\.held_out_sequences must be at most the \d+ of"):
+        trained(run_of(text, held_out_sequences=10**6))
 
 
 def test_the_loop_leaves_when_asked(text: str) -> None:
