@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bench.own_commands import own_ladder_command, own_sweep_command, own_transfer_command
+
 if TYPE_CHECKING:
     from bench.protocol import Protocol
 
 app = typer.Typer(help="Replay recorded runs, studies and timings.", no_args_is_help=True, add_completion=False)
+app.command("own-ladder")(own_ladder_command)
+app.command("own-sweep")(own_sweep_command)
+app.command("own-transfer")(own_transfer_command)
 
 
 @app.callback()
@@ -61,6 +66,50 @@ def replay_command(
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     print(json.dumps(result, allow_nan=False) if as_json else markdown_table(result))
+
+
+@app.command("study")
+def study_command(
+    storage: Annotated[str, typer.Argument(help="Optuna storage: a URL, or the path of a journal file.")],
+    name: Annotated[str, typer.Argument(help="Name of the study.")],
+    methods: Annotated[str, typer.Option(help="Methods, comma-separated (default: all).")] = "",
+    sample: Annotated[int, typer.Option(min=1, help="Finished trials, drawn at random, that teach.")] = 8,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Judge every method on the finished trials of an Optuna study, which is only read.
+
+    Example: hpo bench study sqlite:///study.db my-study --methods current_best,power_law,hpo
+    """
+    from bench.replay import ALL_METHODS
+    from bench.study import open_study, replay_study
+    from bench.table import markdown_table
+
+    try:
+        result = replay_study(open_study(storage, name), _names(methods) or ALL_METHODS, sample=sample, seed=seed)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    print(
+        f"{result['n_trials_used']} of {result['n_trials']} trials are finished and long enough to be replayed", file=sys.stderr
+    )
+    print(json.dumps(result, allow_nan=False) if as_json else markdown_table(result))
+
+
+@app.command("latency")
+def latency_command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Time the core: fit, forecast, report, joint forecast; for the pruner, python -m bench.pruner_latency.
+
+    Example: hpo bench latency
+    """
+    from dataclasses import asdict
+
+    from bench.latency import measure, table
+
+    steps = measure()
+    print(json.dumps([asdict(step) for step in steps]) if as_json else table(steps))
 
 
 def curves_folder(given: Path | None) -> Path:

@@ -1,9 +1,12 @@
-"""What the training loop costs over the bare work: ``python -m bench.loop_overhead [--json]``.
+"""What the training loop costs over the bare work, and how near it is to matrix products: ``python -m bench.loop_overhead``.
 
 One run, two models of the same settings in one process. The first trains through :func:`proxies.loop.run_loop` with a real
 :class:`~hpo.adapters.training_session.FolderSession` (data, schedule, log on disk, checkpoints); at the end of every block of
 steps the session stops the clock and lets the second model do a block of bare forward, backward, clip and step on tensors that
 are ready. So the two alternate under the same load of the machine, and the answer is the median over blocks of their ratio.
+
+The machine's own rate of matrix products is taken in between too, once for large squares and once at the model's own shapes;
+``--profile`` says which operations the bare step spends its time in.
 """
 
 from __future__ import annotations
@@ -21,17 +24,25 @@ import numpy as np
 import torch
 from torch import nn
 
+from bench.matmul_rate import linear_gflops, matmul_gflops, step_profile
 from hpo.adapters.training_session import FolderSession
 from proxies.loop import Trainer, run_loop
 from proxies.settings import RunSettings, read_settings
 
 GOAL = 0.05
+RATE_S = 0.1
+"""Seconds that each rate of matrix products is measured after every block."""
 WARM_BLOCKS = 2
 
 
 @dataclass(frozen=True)
 class LoopOverhead:
-    """Medians over blocks: milliseconds a step of the loop and of the bare work, and the loop's excess as a fraction."""
+    """Medians over blocks: milliseconds a step of the loop and of the bare work, and the loop's excess as a fraction.
+
+    Rates are in 10⁹ operations a second: of the loop (the model's FLOPs over its time), of large matrix products, and of
+    products of the model's own shapes; ``matmul_share`` is the loop's over that of large ones. ``profile`` holds operations and
+    their shares of the bare step's time.
+    """
 
     n_params: int
     batch_tokens: int
@@ -42,6 +53,11 @@ class LoopOverhead:
     overhead: float
     overhead_quartiles: tuple[float, float]
     checkpoint_ms: float
+    loop_gflops: float
+    matmul_gflops: float
+    linear_gflops: float
+    matmul_share: float
+    profile: tuple[tuple[str, float], ...] = ()
 
 
 class AlternatingSession(FolderSession):
@@ -63,35 +79,45 @@ class AlternatingSession(FolderSession):
         return stop
 
 
-def measure(run: RunSettings, n_blocks: int, steps_per_block: int) -> LoopOverhead:
+def measure(run: RunSettings, n_blocks: int, steps_per_block: int, *, profiled: bool = False) -> LoopOverhead:
     """Return the overhead of the loop for ``run``, whose ``n_steps`` must be at least ``n_blocks · steps_per_block``."""
     bare_s: list[float] = []
-    step = bare_step(Trainer(run))
+    rates: list[tuple[float, float]] = []
+    bare = Trainer(run)
+    step = bare_step(bare)
 
     def bare_block() -> None:
         started = time.perf_counter()
         for _ in range(steps_per_block):
             step()
         bare_s.append(time.perf_counter() - started)
+        rates.append((matmul_gflops(RATE_S), linear_gflops(bare.model, run.batch_tokens, RATE_S)))
 
     with tempfile.TemporaryDirectory() as folder:
         session = AlternatingSession(Path(folder), steps_per_block, bare_block)
         with session:
             run_loop(run, session)
         checkpoint_ms = _checkpoint_ms(run, Path(folder))
-    loop, bare = (1e3 * np.array(times[WARM_BLOCKS:n_blocks]) / steps_per_block for times in (session.block_s, bare_s))
-    ratio = loop / bare - 1
+    loop, bare_ms = (1e3 * np.array(times[WARM_BLOCKS:n_blocks]) / steps_per_block for times in (session.block_s, bare_s))
+    ratio = loop / bare_ms - 1
     low, high = np.quantile(ratio, [0.25, 0.75])
+    work = run.model.flops_per_token(run.data.seq_len) * run.batch_tokens / 1e6
+    large, own = np.array(rates[WARM_BLOCKS:n_blocks]).T
     return LoopOverhead(
         n_params=run.model.n_params,
         batch_tokens=run.batch_tokens,
         n_blocks=len(loop),
         steps_per_block=steps_per_block,
         loop_ms=float(np.median(loop)),
-        bare_ms=float(np.median(bare)),
+        bare_ms=float(np.median(bare_ms)),
         overhead=float(np.median(ratio)),
         overhead_quartiles=(float(low), float(high)),
         checkpoint_ms=checkpoint_ms,
+        loop_gflops=float(np.median(work / loop)),
+        matmul_gflops=float(np.median(large)),
+        linear_gflops=float(np.median(own)),
+        matmul_share=float(np.median(work / loop / large)),
+        profile=tuple(step_profile(step)) if profiled else (),
     )
 
 
@@ -121,20 +147,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--depth", type=int, default=3)
     parser.add_argument("--blocks", type=int, default=40)
     parser.add_argument("--steps", type=int, default=10, help="steps a block")
+    parser.add_argument("--batch", type=int, default=16, help="sequences a step")
+    parser.add_argument("--profile", action="store_true", help="say which operations the bare step spends its time in")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     given = parser.parse_args(arguments)
     n_blocks = given.blocks + WARM_BLOCKS
-    run = read_settings(_settings(given.width, given.depth, n_blocks * given.steps))
-    found = measure(run, n_blocks, given.steps)
+    run = read_settings(_settings(given.width, given.depth, n_blocks * given.steps, given.batch))
+    found = measure(run, n_blocks, given.steps, profiled=given.profile)
     print(json.dumps({**asdict(found), "goal": GOAL}) if given.json else _sentence(found))
     return 0 if found.overhead <= GOAL else 1
 
 
-def _settings(width: int, depth: int, n_steps: int) -> dict[str, Any]:
+def _settings(width: int, depth: int, n_steps: int, batch: int) -> dict[str, Any]:
     return {
         "model": {"width": width, "depth": depth},
         "data": {"seq_len": 64},
-        "training": {"lr": 0.003, "n_steps": n_steps, "batch_sequences": 16, "device": "cpu"},
+        "training": {"lr": 0.003, "n_steps": n_steps, "batch_sequences": batch, "device": "cpu"},
     }
 
 
@@ -152,7 +180,10 @@ def _sentence(found: LoopOverhead) -> str:
         f"{found.n_params:,} parameters, {found.batch_tokens} tokens a step: "
         f"loop {found.loop_ms:.2f} ms, bare step {found.bare_ms:.2f} ms, overhead {100 * found.overhead:.1f} % "
         f"(quartiles {100 * low:.1f} to {100 * high:.1f} % over {found.n_blocks} blocks of {found.steps_per_block} steps; "
-        f"goal {100 * GOAL:.0f} %); a checkpoint takes {found.checkpoint_ms:.0f} ms"
+        f"goal {100 * GOAL:.0f} %); a checkpoint takes {found.checkpoint_ms:.0f} ms. "
+        f"The loop makes {found.loop_gflops:.1f} GFLOP/s, {100 * found.matmul_share:.0f} % of this machine's "
+        f"{found.matmul_gflops:.0f} in large matrix products ({found.linear_gflops:.0f} in products of the model's own shapes)"
+        + "".join(f"\n{100 * share:5.1f} %  {name}" for name, share in found.profile)
     )
 
 

@@ -19,9 +19,11 @@ import pandas as pd
 
 from bench.protocol import Protocol
 from hpo.adapters.curve_files import RecordedRun, read_runs
-from hpo.adapters.curve_tables import read_table
+from hpo.adapters.readers.registry import read_table
 from hpo.core.curve import Curve
 
+OWN_DATA = Path(__file__).parent / "data"
+"""Curves that come with the bench; a file of the same name in the folder of curves goes first."""
 _RESULT = re.compile(r"final_|own_start$|prefix_from$", re.IGNORECASE)
 
 
@@ -102,6 +104,8 @@ def load_records(folder: Path, protocol: Protocol) -> list[Record]:
         Missing or damaged file, unknown metric, or a truth that no run knows.
     """
     path = folder / protocol.file
+    if not path.is_file() and (OWN_DATA / protocol.file).is_file():
+        path = OWN_DATA / protocol.file
     if not path.is_file():
         raise ValueError(f"protocol {protocol.name}: {path}: no such file in the folder of curves")
     records = list(_records(path, path.stat().st_mtime_ns, protocol.metric, protocol.mode, protocol.truth))

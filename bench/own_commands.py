@@ -1,0 +1,151 @@
+"""Our own runs as commands of ``hpo bench``: train what is missing, keep the curves, report; resumable at any point."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from bench.own_runs import OwnRun
+
+HERE = Path(__file__).parent
+Runs = Annotated[Path, typer.Option(help="Folder of the training runs; what is there is not trained again.")]
+Data = Annotated[Path, typer.Option(help="Folder for the thinned curves (Parquet).")]
+Out = Annotated[Path, typer.Option(help="Folder for table, JSON and figure.")]
+Workers = Annotated[int, typer.Option(help="Runs trained at a time, one thread each.")]
+Minutes = Annotated[float | None, typer.Option(help="Leave after about this long; the next call goes on.")]
+ReportOnly = Annotated[bool, typer.Option("--report-only", help="Train nothing; report on the curves in --data.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout instead of the table.")]
+
+
+def own_ladder_command(
+    runs: Runs = Path("runs/own-ladder"),
+    data: Data = HERE / "data",
+    out: Out = HERE / "results",
+    workers: Workers = 1,
+    minutes: Minutes = None,
+    report_only: ReportOnly = False,
+    as_json: Json = False,
+) -> None:
+    """Train our own ladder and its contrasts and say which collapse.
+
+    Example: hpo bench own-ladder --minutes 30
+    """
+    from bench.own_ladder import ladder_runs
+    from bench.own_report import ladder_figure, ladder_report, ladder_table
+
+    try:
+        curves = data / "own_ladder.parquet"
+        if not report_only:
+            _train_and_keep(ladder_runs(), runs, curves, workers, minutes)
+        found = ladder_report(_existing(curves))
+        table = ladder_table(found)
+        _write(out, "own_ladder", found, table, ladder_figure(curves))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    print(json.dumps(found, allow_nan=False) if as_json else table)
+
+
+def own_sweep_command(
+    runs: Runs = Path("runs/own-sweep"),
+    data: Data = HERE / "data",
+    out: Out = HERE / "results",
+    workers: Workers = 1,
+    minutes: Minutes = None,
+    report_only: ReportOnly = False,
+    as_json: Json = False,
+) -> None:
+    """Train our own sweep, all targets to the end, and compare how methods choose from its first part.
+
+    Example: hpo bench own-sweep --workers 2 --minutes 30
+    """
+    from bench.figure import figure_svg
+    from bench.own_sweep import finished_seeds, sweep_runs
+    from bench.own_sweep_report import sweep_report, sweep_table
+
+    try:
+        curves = data / "own_sweep.parquet"
+        if not report_only:
+            every = sweep_runs()
+            _train(every, runs, workers, minutes)
+            _keep(sweep_runs(finished_seeds(runs)), runs, curves)
+        found = sweep_report(_existing(curves).parent)
+        table = sweep_table(found)
+        _write(out, "own_sweep", found, table, figure_svg(found))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    print(json.dumps(found, allow_nan=False) if as_json else table)
+
+
+def own_transfer_command(
+    runs: Runs = Path("runs/own-transfer"),
+    data: Data = HERE / "data",
+    out: Out = HERE / "results",
+    workers: Workers = 1,
+    minutes: Minutes = None,
+    report_only: ReportOnly = False,
+    as_json: Json = False,
+) -> None:
+    """Train models of several widths and depths at several learning rates and say how far the best one drifts.
+
+    Example: hpo bench own-transfer --minutes 20
+    """
+    from bench.own_transfer import transfer_figure, transfer_report, transfer_runs, transfer_table
+
+    try:
+        curves = data / "own_transfer.parquet"
+        if not report_only:
+            _train_and_keep(transfer_runs(), runs, curves, workers, minutes)
+        found = transfer_report(_existing(curves))
+        table = transfer_table(found)
+        _write(out, "own_transfer", found, table, transfer_figure(found))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    print(json.dumps(found, allow_nan=False) if as_json else table)
+
+
+def _train_and_keep(every: Sequence[OwnRun], runs: Path, curves: Path, workers: int, minutes: float | None) -> None:
+    from bench.own_runs import is_finished
+
+    _train(every, runs, workers, minutes)
+    _keep([run for run in every if is_finished(run, runs)], runs, curves)
+
+
+def _train(every: Sequence[OwnRun], runs: Path, workers: int, minutes: float | None) -> None:
+    from bench.own_runs import train_missing
+
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"--minutes must be above 0; found {minutes}")
+    train_missing(every, runs, workers, None if minutes is None else 60 * minutes)
+
+
+def _keep(finished: Sequence[OwnRun], runs: Path, curves: Path) -> None:
+    from bench.own_runs import collect
+
+    collect(finished, runs, curves)
+    print(f"{len(finished)} runs in {curves}", file=sys.stderr)
+
+
+def _existing(curves: Path) -> Path:
+    if not curves.is_file():
+        raise ValueError(f"{curves}: no such file; train first (without --report-only)")
+    return curves
+
+
+def _write(out: Path, name: str, found: dict[str, Any], table: str, figure: str) -> None:
+    from hpo.adapters.atomic import write_json, write_text
+
+    try:
+        write_json(out / f"{name}.json", found)
+        write_text(out / f"{name}.md", table + "\n")
+        write_text(out / f"{name}.svg", figure)
+    except OSError as error:
+        raise ValueError(f"--out {out}: cannot be written ({error.strerror or error})") from None
