@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.interpolate import CubicSpline
 
 from bench.own_runs import OwnRun
 from hpo.adapters.curve_files import read_runs
@@ -61,7 +62,7 @@ def transfer_report(path: Path) -> dict[str, Any]:
     dict
         ``shapes``: one entry a parameterisation and shape with ``losses`` (held-out, one a rate; None if not finite),
         ``best_lr``, ``drift`` (doublings of the best rate over the base shape's) and ``penalty_pct`` (excess loss at the base
-        shape's best rate, the nearest on the grid).
+        shape's best rate).
     """
     losses: dict[tuple[str, int, int], dict[float, float]] = defaultdict(dict)
     for run in read_runs(path, metric="val_loss"):
@@ -78,9 +79,8 @@ def _row(key: tuple[str, int, int], values: list[float], base: list[float] | Non
     known = {"parameterisation": parameterisation, "width": width, "depth": depth, "best_lr": best}
     known["losses"] = [value if np.isfinite(value) else None for value in values]
     if base is not None:
-        at_base = values[int(np.nanargmin(base))]
         known["drift"] = float(np.log2(best / best_lr(base)))
-        known["penalty_pct"] = 100 * float(at_base / np.nanmin(values) - 1) if np.isfinite(at_base) else None
+        known["penalty_pct"] = penalty_pct(values, best_lr(base))
     return known
 
 
@@ -92,6 +92,16 @@ def best_lr(losses: list[float]) -> float:
         return float(LRS[k])
     left, right = y[k - 1] - y[k], y[k + 1] - y[k]
     return float(np.exp(x[k] + 0.5 * (x[k + 1] - x[k]) * (left - right) / (left + right)))
+
+
+def penalty_pct(losses: list[float], lr: float) -> float | None:
+    """Return what training at ``lr`` costs over the best rate, by a cubic spline in log η; None if a loss is not finite."""
+    if not np.isfinite(losses).all():
+        return None
+    x = np.log(LRS)
+    spline = CubicSpline(x, losses)
+    lowest = float(np.min(spline(np.linspace(x[0], x[-1], 401))))
+    return 100 * (float(spline(np.log(lr))) / lowest - 1)
 
 
 def transfer_table(report: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ import pytest
 from bench.own_ladder import ladder_runs
 from bench.own_report import ladder_report
 from bench.own_sweep import sweep_runs
+from bench.own_transfer import transfer_report
 from bench.protocol import load_protocol
 from bench.records import OWN_DATA, load_records
 from bench.tasks import make_tasks
@@ -50,3 +51,12 @@ def test_a_protocol_finds_curves_of_our_own_where_the_folder_lacks_them(tmp_path
     for task in tasks:
         assert {r.fields["seed"] for r in (*task.targets, *task.references)} == {task.targets[0].fields["seed"]}
         assert (len(task.targets), len(task.references)) == (12, 10)
+
+
+def test_the_best_rate_drifts_with_width_in_the_standard_parameterisation_and_not_under_completep() -> None:
+    rows = {
+        (r["parameterisation"], r["width"], r["depth"]): r for r in transfer_report(OWN_DATA / "own_transfer.parquet")["shapes"]
+    }
+    assert rows["sp", 96, 2]["drift"] < -1.5
+    assert rows["sp", 48, 2]["drift"] < -0.9
+    assert max(abs(row["drift"]) for (name, _, _), row in rows.items() if name == "completep") < 0.4

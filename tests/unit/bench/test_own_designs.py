@@ -13,7 +13,7 @@ from bench.own_ladder import FAMILY, SIZES, OwnRun, comparisons, ladder_runs
 from bench.own_report import ladder_figure, ladder_report, ladder_table
 from bench.own_runs import collect
 from bench.own_sweep import SEEDS, sweep_runs
-from bench.own_transfer import DEPTHS, LRS, PARAMETERISATIONS, WIDTHS, best_lr, transfer_runs
+from bench.own_transfer import DEPTHS, LRS, PARAMETERISATIONS, WIDTHS, best_lr, penalty_pct, transfer_runs
 from hpo.adapters.training_session import FolderSession
 
 
@@ -137,3 +137,11 @@ def test_the_best_rate_is_the_parabolas_vertex() -> None:
 @pytest.mark.parametrize("losses", [[1.0, 2.0, 3.0, 4.0, 5.0], [1.0, float("nan"), 3.0, 4.0, 5.0]])
 def test_the_best_rate_at_the_edge_is_the_edge(losses: list[float]) -> None:
     assert best_lr(losses) == LRS[0]
+
+
+def test_the_penalty_is_the_excess_over_the_lowest_of_the_curve() -> None:
+    x = np.log(np.array(LRS))
+    losses = [2.0 + 0.1 * (v - x[2]) ** 2 for v in x]
+    assert penalty_pct(losses, LRS[2]) == pytest.approx(0.0, abs=1e-9)
+    assert penalty_pct(losses, LRS[3]) == pytest.approx(100 * 0.05 * (x[3] - x[2]) ** 2)
+    assert penalty_pct([*losses[:-1], float("nan")], LRS[2]) is None
