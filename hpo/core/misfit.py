@@ -40,11 +40,23 @@ class MisfitPrior:
 
 @dataclass(frozen=True)
 class Misfit:
-    """A fitted K, shape (n_nodes, n_nodes), the sd of its Brownian motion, and the degrees of freedom of a forecast from it."""
+    """A fitted K.
+
+    Attributes
+    ----------
+    covariance : ndarray, shape (n_nodes, n_nodes)
+    scale : float
+        Sd of its Brownian motion.
+    dof : float
+        Degrees of freedom of a forecast from it.
+    shares : ndarray, shape (n_runs,)
+        Of each run's squared errors in the covariance.
+    """
 
     covariance: FloatArray
     scale: float
     dof: float
+    shares: FloatArray
 
 
 def fit_misfit(error: FloatArray, n_free: float, nodes: FloatArray, prior: MisfitPrior) -> Misfit:
@@ -67,7 +79,8 @@ def fit_misfit(error: FloatArray, n_free: float, nodes: FloatArray, prior: Misfi
     brownian = variance * np.minimum(age[:, None], age[None, :])
     covariance = _pooled(brownian, prior.covariance_weight, (weights[:, None] * error).T @ error, n_free)
     dof = min(prior.scale_weight + n_free, prior.tail_dof + _ENERGY_DOF)
-    return Misfit(np.asarray(covariance, dtype=np.float64), math.sqrt(variance), max(dof, 1.0))
+    shares = weights / max(prior.covariance_weight + n_free, 1e-12)  # 0 where the prior's weight is infinite
+    return Misfit(np.asarray(covariance, dtype=np.float64), math.sqrt(variance), max(dof, 1.0), shares)
 
 
 def _run_weights(energy: FloatArray, n_free: float, prior: MisfitPrior) -> FloatArray:

@@ -83,7 +83,7 @@ class ShapeSettings:
     """
 
     brownian_sd: float = 0.01
-    covariance_weight: float = 6.0
+    covariance_weight: float = 12.0
     scale_weight: float = 1.0
     template_sd: float = 1000.0
     effect_sd: tuple[tuple[str, float], ...] = (("log_tau", 15.0), ("log_tau_squared", 6.0), ("log_tpp", 3.0), ("log_n", 1.0))
@@ -189,6 +189,7 @@ class Shape:
     runs: tuple[Coordinates, ...] = field(repr=False)
     inverse: FloatArray = field(repr=False)
     solved: FloatArray = field(repr=False)
+    shares: FloatArray = field(repr=False)
 
     def predict(self, runs: Sequence[Coordinates]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return what is expected of new runs, m left out.
@@ -227,8 +228,9 @@ class Shape:
         """Return by what to multiply the sd of forecasts made at ``fraction``: how far off the references' own would have been.
 
         Each reference is forecast from the others, then each group of one size and horizon from the other groups; both in
-        closed form (e₋g = [A⁻¹]gg⁻¹ (A⁻¹R)g). The scale is the root mean square of their errors over their predicted sd, the
-        larger of the two, drawn towards 1 as if by :data:`CALIBRATION_WEIGHT` further errors.
+        closed form (e₋g = [A⁻¹]gg⁻¹ (A⁻¹R)g), and aligned by a K without what those left out put into it: weights that suit
+        the very errors they are judged by would look far too good. The scale is the root mean square of the errors over
+        their predicted sd, the larger of the two, drawn towards 1 as if by :data:`CALIBRATION_WEIGHT` further errors.
         """
         n_seen = int(np.sum(self.nodes <= fraction))
         if n_seen not in self._calibrations:
@@ -244,18 +246,20 @@ class Shape:
         if n_seen == 0 or np.isinf(self.settings.covariance_weight):
             return 1.0
         seen = np.arange(self.nodes.size) < n_seen
-        weights, variance = _aligned(self.covariance[np.ix_(seen, seen)])
+        _, variance = _aligned(self.covariance[np.ix_(seen, seen)])
         alone = [[i] for i in range(len(self.runs))]
         sizes = [tuple(round(run.controls.get(c, 0.0), 3) for c in ("log_tpp", "log_n")) for run in self.runs]
         groups = [[i for i, size in enumerate(sizes) if size == distinct] for distinct in sorted(set(sizes))]
-        scales = [self._scale(parts, weights, variance, seen) for parts in (alone, groups) if len(parts) > 1]
+        scales = [self._scale(parts, variance, seen) for parts in (alone, groups) if len(parts) > 1]
         return float(np.sqrt(max(scales, default=1.0)))
 
-    def _scale(self, parts: Sequence[Sequence[int]], weights: FloatArray, variance: float, seen: NDArray[np.bool_]) -> float:
+    def _scale(self, parts: Sequence[Sequence[int]], variance: float, seen: NDArray[np.bool_]) -> float:
         squares = []
         for part in parts:
+            own = self.solved[part][:, seen]
+            weights, _ = _aligned(self.covariance[np.ix_(seen, seen)] - (self.shares[part, None] * own).T @ own)
             block = np.linalg.inv(self.inverse[np.ix_(part, part)])
-            error = block @ self.solved[part][:, seen] @ weights
+            error = block @ own @ weights
             squares.append(float(np.mean(error**2 / (variance * np.diag(block)))))
         return (CALIBRATION_WEIGHT + sum(squares)) / (CALIBRATION_WEIGHT + len(squares))
 
@@ -357,7 +361,7 @@ def fit_shape(
         last, share = share, min(1.0, settings.brownian_sd / max(misfit.scale, 1e-300))
         if settings.brownian_sd == 0 or abs(share - last) < 1e-3:
             break
-    return Shape(nodes, controls, misfit.covariance, misfit.dof, used, centre, tuple(runs), inverse, solved)
+    return Shape(nodes, controls, misfit.covariance, misfit.dof, used, centre, tuple(runs), inverse, solved, misfit.shares)
 
 
 _SHARE_PASSES = 8

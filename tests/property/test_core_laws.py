@@ -109,14 +109,25 @@ def test_maximising_the_negative_is_minimising(pairs):
     np.testing.assert_allclose(low.metric.to_model(low.means), high.metric.to_model(high.means), rtol=1e-12)
 
 
-@given(st.integers(0, 1_000))
-def test_intervals_cover_nine_in_ten_when_the_model_is_true(seed):
-    """Hypothesis drives the seed of one batch; the bound leaves five standard errors."""
-    rng = np.random.default_rng(seed)
-    hits = 0
-    for k in range(12):
-        drift = np.cumsum(rng.standard_normal(1000))[::-1] / np.sqrt(1000)
-        prefix = surrogate_curve(recipe(tau=0.15), 3.0, until=0.3, bend=lambda t, d=drift: 0.01 * d * -np.log(t), run_id=str(k))
-        made = MODEL.forecast(prefix)
-        hits += made.final_loss is None or made.lower <= 3.0 <= made.upper
-    assert hits >= 6
+def _bent(rng, name, tau, until=1.0):
+    """A run with a misfit as the model has it: a Brownian motion in −log t̂ of sd .01."""
+    steps = rng.standard_normal(recipe(tau=tau).n_steps)
+
+    def bend(t):
+        age = -np.log(t)[::-1]
+        return 0.01 * np.cumsum(steps[: t.size] * np.sqrt(np.diff(age, prepend=0.0)))[::-1]
+
+    return surrogate_curve(recipe(tau=tau), 3.0, until=until, bend=bend, run_id=name)
+
+
+@pytest.mark.parametrize("n_references", [6, 12, 24])
+def test_intervals_cover_about_nine_in_ten_when_the_model_is_true(n_references):
+    """Over 30 families of 6 runs each; within one family errors are common, so one alone may miss with all of its runs."""
+    hits = []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        taus = np.geomspace(0.08, 0.25, n_references)
+        model = CollapseModel.fit([_bent(rng, f"r{k}", float(tau)) for k, tau in enumerate(taus)])
+        forecasts = [model.forecast(_bent(rng, str(k), 0.15, until=0.3)) for k in range(6)]
+        hits += [f.lower <= 3.0 <= f.upper for f in forecasts]
+    assert 0.75 <= np.mean(hits) <= 0.99
