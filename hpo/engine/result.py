@@ -95,7 +95,7 @@ def make_result(
         "seconds": round(seconds, 1),
     }
     if plan.config.price_per_hour is not None:
-        result["price"] = round(seconds / 3600 * plan.config.price_per_hour, 4)
+        result["price"] = round(result["seconds"] / 3600 * plan.config.price_per_hour, 4)
     if verified is not None:
         finals = {c.run.name: c.final_loss for c in candidates if c.final_loss is not None} | dict(verified)
         result["regret_pct"] = regrets({"ours": winner.run, **picks}, finals)
