@@ -4,8 +4,8 @@ One event a line, in the order in which the driver saw them. Ray restores trials
 events back knows what the old one knew. A line that a crash cut short is skipped. Events:
 
 ``start`` (a new experiment begins; what is before it belongs to another) · ``add`` (``id``, ``about``) · ``report`` (``id``,
-``step``, ``value``) · ``decision`` (``id``, fields of :class:`~hpo.adapters.optuna_record.TrialDecision`) · ``end`` (``id``,
-``how``).
+``step``, ``value``; ``learned`` where nobody judged it then) · ``decision`` (``id``, fields of
+:class:`~hpo.adapters.optuna_record.TrialDecision`) · ``end`` (``id``, ``how``).
 """
 
 from __future__ import annotations

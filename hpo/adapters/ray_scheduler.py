@@ -156,7 +156,7 @@ class CollapseScheduler(FIFOScheduler):
         for result in results:
             step, value = step_in(result, self._time_attr), number_in(result, self._metric or "")
             if step is not None and value is not None and step > known.last_step and not known.has_ended:
-                self._happen({"event": "report", "id": trial.trial_id, "step": step, "value": value})
+                self._happen({"event": "report", "id": trial.trial_id, "step": step, "value": value, "learned": True})
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """Take up a trial: new, to be tried again, or restored."""
