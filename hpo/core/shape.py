@@ -245,23 +245,38 @@ class Shape:
         """Return the calibration of forecasts that have seen the first nodes."""
         if n_seen == 0 or np.isinf(self.settings.covariance_weight):
             return 1.0
-        seen = np.arange(self.nodes.size) < n_seen
-        _, variance = _aligned(self.covariance[np.ix_(seen, seen)])
         alone = [[i] for i in range(len(self.runs))]
         sizes = [tuple(round(run.controls.get(c, 0.0), 3) for c in ("log_tpp", "log_n")) for run in self.runs]
         groups = [[i for i, size in enumerate(sizes) if size == distinct] for distinct in sorted(set(sizes))]
-        scales = [self._scale(parts, variance, seen) for parts in (alone, groups) if len(parts) > 1]
-        return float(np.sqrt(max(scales, default=1.0)))
+        judged = [parts for parts in (alone, groups) if len(parts) > 1]
+        return float(np.sqrt(max(self._scales(judged, n_seen), default=1.0)))
 
-    def _scale(self, parts: Sequence[Sequence[int]], variance: float, seen: NDArray[np.bool_]) -> float:
-        squares = []
-        for part in parts:
-            own = self.solved[part][:, seen]
-            weights, _ = _aligned(self.covariance[np.ix_(seen, seen)] - (self.shares[part, None] * own).T @ own)
-            block = np.linalg.inv(self.inverse[np.ix_(part, part)])
-            error = block @ own @ weights
-            squares.append(float(np.mean(error**2 / (variance * np.diag(block)))))
-        return (CALIBRATION_WEIGHT + sum(squares)) / (CALIBRATION_WEIGHT + len(squares))
+    def _scales(self, ways: Sequence[Sequence[Sequence[int]]], n_seen: int) -> list[float]:
+        """Return the mean square error over predicted variance of each way of leaving runs out, drawn towards 1.
+
+        Notes
+        -----
+        With E the errors of those left out and D their shares of K, (K − EᵀDE)⁻¹1 = K⁻¹1 + K⁻¹Eᵀ(D⁻¹ − EK⁻¹Eᵀ)⁻¹EK⁻¹1: one
+        factorisation of K serves all.
+        """
+        if not ways:
+            return []
+        errors = self.solved[:, :n_seen]
+        covariance = self.covariance[:n_seen, :n_seen]
+        ridge = 1e-6 * np.mean(np.diag(covariance)) * np.eye(n_seen)
+        inverted = np.linalg.solve(covariance + ridge, np.column_stack((np.ones(n_seen), errors.T)))
+        ones, spread = inverted[:, 0], inverted[:, 1:]
+        scales = []
+        for parts in ways:
+            squares = []
+            for part in parts:
+                own, less = errors[part], spread[:, part]
+                weights = ones + less @ np.linalg.solve(np.diag(1.0 / self.shares[part]) - own @ less, own @ ones)
+                block = np.linalg.inv(self.inverse[np.ix_(part, part)])
+                missed = block @ own @ weights / weights.sum()
+                squares.append(float(np.mean(missed**2 * ones.sum() / np.diag(block))))
+            scales.append((CALIBRATION_WEIGHT + sum(squares)) / (CALIBRATION_WEIGHT + len(squares)))
+        return scales
 
     def interpolation(self, fractions: FloatArray) -> FloatArray:
         """Return W, shape (n, n_nodes): values at ``fractions`` are W @ (values at the nodes), 0 at t̂ = 1.
@@ -281,15 +296,6 @@ class Shape:
     @cached_property
     def _known(self) -> tuple[FloatArray, FloatArray]:
         return _stacked(self.runs, self.controls, self.centre)
-
-
-def _aligned(covariance: FloatArray) -> tuple[FloatArray, float]:
-    """Return the weights and the variance of a level aligned by generalised least squares to nodes of that covariance."""
-    solved = np.linalg.solve(
-        covariance + 1e-6 * np.mean(np.diag(covariance)) * np.eye(len(covariance)), np.ones(len(covariance))
-    )
-    total = float(solved.sum())
-    return np.asarray(solved / total, dtype=np.float64), 1.0 / total
 
 
 def run_kernel(
@@ -351,16 +357,17 @@ def fit_shape(
     target = residuals[:, keep] - (0.0 if means is None else means[:, keep])
     centre = np.array([np.mean([run.controls[c] for run in runs]) for c in controls])
     prior = MisfitPrior(settings.brownian_sd, settings.scale_weight, settings.covariance_weight, settings.tail_dof)
+    effects = run_kernel(runs, runs, controls, centre, replace(settings, template_sd=0.0))
+    rest = settings.template_sd**2 + np.eye(len(runs))
     share = 0.0 if settings.brownian_sd > 0 else 1.0
     for _ in range(_SHARE_PASSES):  # from no effects at all: two runs that scatter widely stay unexplained
-        used = _with_effects(settings, share)
-        kernel = run_kernel(runs, runs, controls, centre, used)
-        inverse: FloatArray = np.asarray(np.linalg.inv(kernel + np.eye(len(runs))), dtype=np.float64)
+        inverse: FloatArray = np.asarray(np.linalg.inv(rest + share**2 * effects), dtype=np.float64)
         solved = inverse @ target  # also the regression errors: R − k(k + 1)⁻¹R
         misfit = fit_misfit(solved, float(np.trace(inverse)), nodes, prior)
         last, share = share, min(1.0, settings.brownian_sd / max(misfit.scale, 1e-300))
         if settings.brownian_sd == 0 or abs(share - last) < 1e-3:
             break
+    used = _with_effects(settings, last)
     return Shape(nodes, controls, misfit.covariance, misfit.dof, used, centre, tuple(runs), inverse, solved, misfit.shares)
 
 
