@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bench.command_line import input_errors
 from bench.own_commands import own_ladder_command, own_sweep_command, own_transfer_command
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def replay_command(
     from bench.replay import ALL_METHODS, replay
     from bench.table import markdown_table
 
-    try:
+    with input_errors():
         made, folder = load_protocol(protocol), curves_folder(curves)
         if asynchronous:
             from bench.asynchronous import Clock, replay_asynchronously  # Optuna and Ray are imported only here
@@ -62,9 +63,6 @@ def replay_command(
             if asynchronous:
                 raise ValueError("--figure goes with the stop fractions, not with --asynchronous")
             write_figure(figure, result)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
     print(json.dumps(result, allow_nan=False) if as_json else markdown_table(result))
 
 
@@ -85,11 +83,8 @@ def study_command(
     from bench.study import open_study, replay_study
     from bench.table import markdown_table
 
-    try:
+    with input_errors():
         result = replay_study(open_study(storage, name), _names(methods) or ALL_METHODS, sample=sample, seed=seed)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
     print(
         f"{result['n_trials_used']} of {result['n_trials']} trials are finished and long enough to be replayed", file=sys.stderr
     )
@@ -141,14 +136,11 @@ def scoreboard_command(
     from bench.protocol import load_protocol
     from bench.table import write_rules, write_scoreboard
 
-    try:
+    with input_errors():
         folder, chosen, results = curves_folder(curves), _names(methods), []
         for name in _protocols(only):
             print(name, file=sys.stderr, flush=True)
             results.append(_one(folder, load_protocol(name), chosen, asynchronous=asynchronous))
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
     (write_rules if asynchronous else write_scoreboard)(out, results)
 
 

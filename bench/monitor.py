@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from bench.cli import curves_folder
+from bench.command_line import input_errors
 from bench.monitor_runs import Healthy, bootstrapped, healthy_runs, smoothed, start_of
 from hpo.core.common_noise import CommonNoise
 from hpo.core.monitor import Monitor, Status
@@ -260,13 +261,10 @@ def monitor_command(
 ) -> None:
     """Inject faults into healthy recorded runs and count what is found, how late, and what alarms for nothing."""
     chosen = tuple(form for form in forms.split(",") if form)
-    try:
+    with input_errors():
         if not set(chosen) <= set(FORMS):
             raise ValueError(f"--forms: expected any of {', '.join(FORMS)}; found {forms}")
         result = evaluate(curves_folder(curves), role, bootstraps, repeats, workers, chosen)
-    except ValueError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
     typer.echo(json.dumps(result, allow_nan=False) if as_json else "\n".join(_lines(result)))
 
 

@@ -6,9 +6,11 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+
+from bench.command_line import input_errors
 
 if TYPE_CHECKING:
     from bench.own_runs import OwnRun
@@ -39,17 +41,12 @@ def own_ladder_command(
     from bench.own_ladder import ladder_runs
     from bench.own_report import ladder_figure, ladder_report, ladder_table
 
-    try:
-        curves = data / "own_ladder.parquet"
+    curves = data / "own_ladder.parquet"
+    with input_errors():
         if not report_only:
             _train_and_keep(ladder_runs(), runs, curves, workers, minutes)
         found = ladder_report(_existing(curves))
-        table = ladder_table(found)
-        _write(out, "own_ladder", found, table, ladder_figure(curves))
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
-    print(json.dumps(found, allow_nan=False) if as_json else table)
+        _tell(out, "own_ladder", Told(found, ladder_table(found), ladder_figure(curves)), as_json=as_json)
 
 
 def own_sweep_command(
@@ -69,19 +66,13 @@ def own_sweep_command(
     from bench.own_sweep import finished_seeds, sweep_runs
     from bench.own_sweep_report import sweep_report, sweep_table
 
-    try:
-        curves = data / "own_sweep.parquet"
+    curves = data / "own_sweep.parquet"
+    with input_errors():
         if not report_only:
-            every = sweep_runs()
-            _train(every, runs, workers, minutes)
+            _train(sweep_runs(), runs, workers, minutes)
             _keep(sweep_runs(finished_seeds(runs)), runs, curves)
         found = sweep_report(_existing(curves).parent)
-        table = sweep_table(found)
-        _write(out, "own_sweep", found, table, figure_svg(found))
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
-    print(json.dumps(found, allow_nan=False) if as_json else table)
+        _tell(out, "own_sweep", Told(found, sweep_table(found), figure_svg(found)), as_json=as_json)
 
 
 def own_transfer_command(
@@ -99,17 +90,12 @@ def own_transfer_command(
     """
     from bench.own_transfer import transfer_figure, transfer_report, transfer_runs, transfer_table
 
-    try:
-        curves = data / "own_transfer.parquet"
+    curves = data / "own_transfer.parquet"
+    with input_errors():
         if not report_only:
             _train_and_keep(transfer_runs(), runs, curves, workers, minutes)
         found = transfer_report(_existing(curves))
-        table = transfer_table(found)
-        _write(out, "own_transfer", found, table, transfer_figure(found))
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
-    print(json.dumps(found, allow_nan=False) if as_json else table)
+        _tell(out, "own_transfer", Told(found, transfer_table(found), transfer_figure(found)), as_json=as_json)
 
 
 def _train_and_keep(every: Sequence[OwnRun], runs: Path, curves: Path, workers: int, minutes: float | None) -> None:
@@ -140,12 +126,22 @@ def _existing(curves: Path) -> Path:
     return curves
 
 
-def _write(out: Path, name: str, found: dict[str, Any], table: str, figure: str) -> None:
+class Told(NamedTuple):
+    """What a command found, as JSON-ready data, a Markdown table and an SVG document."""
+
+    found: dict[str, Any]
+    table: str
+    figure: str
+
+
+def _tell(out: Path, name: str, told: Told, *, as_json: bool) -> None:
+    """Write what was found to three files of that name in ``out``, and print it."""
     from hpo.adapters.atomic import write_json, write_text
 
     try:
-        write_json(out / f"{name}.json", found)
-        write_text(out / f"{name}.md", table + "\n")
-        write_text(out / f"{name}.svg", figure)
+        write_json(out / f"{name}.json", told.found)
+        write_text(out / f"{name}.md", told.table + "\n")
+        write_text(out / f"{name}.svg", told.figure)
     except OSError as error:
         raise ValueError(f"--out {out}: cannot be written ({error.strerror or error})") from None
+    print(json.dumps(told.found, allow_nan=False) if as_json else told.table)

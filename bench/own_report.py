@@ -143,8 +143,8 @@ def ladder_table(report: dict[str, Any]) -> str:
 def ladder_figure(path: Path, metric: str = "val_loss") -> str:
     """Return an SVG document: normalised curves of the ladder and of each contrast, one line a condition."""
     runs = read_runs(path, metric=metric)
-    charts = [_panel(c, members(c, runs)) for c in comparisons() if c.name in PANELS and members(c, runs)]
-    return chart_grid(charts, columns=2)
+    shown = [(c, members(c, runs)) for c in comparisons() if c.name in PANELS]
+    return chart_grid([_panel(c, chosen) for c, chosen in shown if chosen], columns=2)
 
 
 def _panel(comparison: Comparison, runs: Sequence[RecordedRun]) -> str:
