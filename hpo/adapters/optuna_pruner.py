@@ -120,7 +120,7 @@ class CollapsePruner(BasePruner):
             return self._answer(study, _not_judged(trial, "multi_objective"))
         if not trial.intermediate_values:
             return self._answer(study, _not_judged(trial, "no_reports"))
-        view = self._view(study)
+        view = self.view_of(study)
         with view.lock:
             return self._answer(study, self._decide(view, study, trial))
 
@@ -145,9 +145,19 @@ class CollapsePruner(BasePruner):
 
     def horizon(self, study: Study, trial: AnyTrial) -> float | None:
         """Return the last step of a full run of this trial, None while it is unknown."""
-        view = self._view(study)
+        view = self.view_of(study)
         with view.lock:
             return view.horizon_of(trial)[0]
+
+    def view_of(self, study: Study) -> StudyView:
+        """Return what this process knows of a study with one objective; the pruner's decisions follow from it."""
+        view = self._views.get(study)
+        if view is None:
+            sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
+            audit = Audit(self._audit_share)
+            made = StudyView(sign, self._reader, self._settings, self._model, self._transform, audit, self._mode == "shadow")
+            view = self._views.setdefault(study, made)
+        return view
 
     def describe(self) -> dict[str, Any]:
         """Return the settings that decide, JSON-ready; functions and models by their kind."""
@@ -173,15 +183,6 @@ class CollapsePruner(BasePruner):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._start()
-
-    def _view(self, study: Study) -> StudyView:
-        view = self._views.get(study)
-        if view is None:
-            sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
-            audit = Audit(self._audit_share)
-            made = StudyView(sign, self._reader, self._settings, self._model, self._transform, audit, self._mode == "shadow")
-            view = self._views.setdefault(study, made)
-        return view
 
     def _decide(self, view: StudyView, study: Study, trial: FrozenTrial) -> TrialDecision:
         """Return the decision for a trial with reports, reading the study where it is due."""

@@ -29,7 +29,7 @@ from hpo.adapters.optuna_trials import AnyTrial, Follower, Horizons, TrialReader
 from hpo.core.curve import Curve
 from hpo.core.decision import Decision, StoppingSettings, SweepState, decide, is_decided_early
 from hpo.core.model import CollapseModel
-from hpo.core.references import is_reference
+from hpo.core.references import Reference, is_reference
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 SPREAD_FROM = 3
@@ -77,11 +77,16 @@ class StudyView:
         self._extremes = Extremes()
         self._horizons = Horizons()
         self._settled: dict[float | None, float | None] = {}
-        labels = {r.family for r in model.references} if model is not None else set()
+        labels = {r.family for r in self.given}
         self._label = labels.pop() if len(labels) == 1 else UNLABELLED
         self.scale = self._scale_for(Extremes())
         self._references = References(model, self._curve)
         self._spent: dict[int, float] = {}
+
+    @property
+    def given(self) -> tuple[Reference, ...]:
+        """References from elsewhere."""
+        return () if self._base is None else self._base.references
 
     @property
     def best_level(self) -> float | None:
@@ -149,6 +154,14 @@ class StudyView:
         spent = sum(self._spent.values()) + sum(p for n, p in self.pending.items() if n not in self._spent)
         return spent - self._spent.get(number, self.pending.get(number, 0.0))
 
+    def final_level(self, trial: FrozenTrial) -> float:
+        """Return the measured final level of a complete trial, NaN if it has none."""
+        value = float("nan") if trial.value is None else self.scale.to_core(trial.value)
+        if not self.scale.uses_objective_value:
+            measured = self._curve(trial).final_loss
+            value = value if measured is None else measured
+        return float(self.scale.metric.to_model(value)) if isfinite(value) else float("nan")
+
     @property
     def incumbent(self) -> float | None:
         """Best final value, in the study's terms."""
@@ -192,8 +205,8 @@ class StudyView:
         return changed
 
     def _scale_for(self, seen: Extremes) -> Scale:
-        if self._base is not None and self._base.references:
-            return Scale.for_metric(self._sign, self._base.references[0].metric)
+        if self.given:
+            return Scale.for_metric(self._sign, self.given[0].metric)
         return Scale.for_study(self._sign, self._transform or kind_for(seen))
 
     def _spread(self, trials: Sequence[FrozenTrial]) -> float | None:
@@ -225,7 +238,7 @@ class StudyView:
             return
         if self._counts_would_be_stops and would_have_spent is not None:
             self._spent[trial.number] = would_have_spent
-        level = self._final_level(trial)
+        level = self.final_level(trial)
         self.audit.settle(trial.number, level)
         if isfinite(level):
             self._references.add(self.reader.label_of(trial) or self._label, trial, level)
@@ -233,14 +246,6 @@ class StudyView:
     def _curve(self, trial: FrozenTrial) -> Curve:
         curve = finished_curve(trial, self.scale, self.horizon_of(trial)[0], self.reader)
         return curve if curve.family else replace(curve, family=self._label)
-
-    def _final_level(self, trial: FrozenTrial) -> float:
-        """Return the measured final level of a complete trial, NaN if it has none."""
-        value = float("nan") if trial.value is None else self.scale.to_core(trial.value)
-        if not self.scale.uses_objective_value:
-            measured = self._curve(trial).final_loss
-            value = value if measured is None else measured
-        return float(self.scale.metric.to_model(value)) if isfinite(value) else float("nan")
 
 
 def _order(trial: FrozenTrial) -> tuple[datetime, int]:

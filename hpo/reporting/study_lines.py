@@ -14,14 +14,13 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from optuna.study import Study, StudyDirection
+from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from hpo.adapters.optuna_pruner import CollapsePruner
 from hpo.adapters.optuna_scale import Scale
-from hpo.adapters.optuna_trials import TrialReader, finished_curve, sorted_reports
+from hpo.adapters.optuna_trials import finished_curve, sorted_reports
 from hpo.adapters.optuna_view import StudyView
-from hpo.core.decision import StoppingSettings
 from hpo.core.references import Family, Reference, families_of, is_reference
 from hpo.core.shape import NODES, ShapeSettings
 
@@ -95,17 +94,16 @@ def study_lines(study: Study, pruner: CollapsePruner | None = None) -> StudyLine
     """
     if len(study.directions) != 1:
         raise ValueError(f"study must have one objective; found {len(study.directions)}")
-    if pruner is None and isinstance(study.pruner, CollapsePruner):
-        pruner = study.pruner
-    view = _view_of(study, pruner)
+    if pruner is None:
+        pruner = study.pruner if isinstance(study.pruner, CollapsePruner) else CollapsePruner()
+    view = pruner.view_of(study)
     with view.lock:
         view.refresh(study)
         trials = study.get_trials(deepcopy=False)
         n_stopped = sum(t.state == TrialState.PRUNED for t in trials)
         found = (_line(view, t, pruner, study) for t in trials)
         drawn = tuple(x for x in found if x is not None)
-        given = () if pruner is None or pruner._model is None else pruner._model.references
-        return StudyLines(drawn, _bands(view, trials, given), _axis_of(view.scale), len(trials), n_stopped)
+        return StudyLines(drawn, _bands(view, trials), _axis_of(view.scale), len(trials), n_stopped)
 
 
 def normalised(scale: Scale, levels: FloatArray, end: float) -> FloatArray:
@@ -122,14 +120,7 @@ def _axis_of(scale: Scale) -> str:
     }[scale.kind]
 
 
-def _view_of(study: Study, pruner: CollapsePruner | None) -> StudyView:
-    if pruner is not None:
-        return pruner._view(study)
-    sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
-    return StudyView(sign, TrialReader(), StoppingSettings())
-
-
-def _line(view: StudyView, trial: FrozenTrial, pruner: CollapsePruner | None, study: Study) -> TrialLine | None:
+def _line(view: StudyView, trial: FrozenTrial, pruner: CollapsePruner, study: Study) -> TrialLine | None:
     """Return a trial as it is drawn; None if there is nothing to draw."""
     said = _said_of(trial, pruner, study)
     kind, final = _kind_and_final(trial, said)
@@ -140,15 +131,16 @@ def _line(view: StudyView, trial: FrozenTrial, pruner: CollapsePruner | None, st
     fractions = rows = np.empty(0)
     if kind != "unjudged" and horizon is not None:
         levels = view.scale.metric.to_model(losses)
-        fractions, rows = steps / horizon, normalised(view.scale, levels, _end_level(view, trial, kind, final, horizon))
+        level = view.final_level(trial) if kind == "finished" else view.scale.level(final)
+        fractions, rows = steps / horizon, normalised(view.scale, levels, level)
     lower, upper = (_number(said.get(f"predicted_{end}")) if kind != "finished" else None for end in ("lower", "upper"))
     return TrialLine(trial.number, kind, fractions, rows, steps, final, lower, upper, _text(trial, kind, final, said))
 
 
-def _said_of(trial: FrozenTrial, pruner: CollapsePruner | None, study: Study) -> dict[str, Any]:
+def _said_of(trial: FrozenTrial, pruner: CollapsePruner, study: Study) -> dict[str, Any]:
     """Return a trial's attributes; of a running one, or one stopped without `finish`, what its pruner says now."""
     said = dict(trial.user_attrs)
-    if pruner is None or trial.state == TrialState.COMPLETE or "predicted_final" in said:
+    if trial.state == TrialState.COMPLETE or "predicted_final" in said:
         return said
     decision = pruner.decision(trial.number, study)
     return said if decision is None else {**said, **decision.attributes()}
@@ -166,15 +158,6 @@ def _kind_and_final(trial: FrozenTrial, said: dict[str, Any]) -> tuple[Kind | No
         return "stopped", forecast
     reports = [trial.intermediate_values[s] for s in sorted(trial.intermediate_values)]
     return "unjudged", next((v for v in reversed(reports) if isfinite(v)), float("nan"))
-
-
-def _end_level(view: StudyView, trial: FrozenTrial, kind: Kind, final: float, horizon: float) -> float:
-    """Return the model-scale level that a curve is normalised by: for a finished trial, what its reports end in."""
-    if kind == "finished" and not view.scale.uses_objective_value:
-        measured = finished_curve(trial, view.scale, horizon, view.reader).final_loss
-        if measured is not None:
-            return float(view.scale.metric.to_model(measured))
-    return view.scale.level(final)
 
 
 def _horizon_from(said: dict[str, Any]) -> float | None:
@@ -210,12 +193,12 @@ def _text(trial: FrozenTrial, kind: Kind, final: float, said: dict[str, Any]) ->
     return "<br>".join([*parts, *(["…"] if len(params) > _SHOWN_PARAMS else [])])
 
 
-def _bands(view: StudyView, trials: Sequence[FrozenTrial], given: Sequence[Reference]) -> tuple[Band, ...]:
+def _bands(view: StudyView, trials: Sequence[FrozenTrial]) -> tuple[Band, ...]:
     """Return the bands of the references given and of the study's own finished trials, by family label and schedule."""
     finished = [t for t in trials if t.state == TrialState.COMPLETE][-MAX_REFERENCES:]
     curves = (finished_curve(t, view.scale, view.horizon_of(t)[0], view.reader) for t in finished)
     own = [Reference.of(c) for c in curves if is_reference(c)]
-    families = families_of([*given, *own], ShapeSettings(mean="none"))
+    families = families_of([*view.given, *own], ShapeSettings(mean="none"))
     found = (_band(view.scale, family) for family in families)
     return tuple(b for b in found if b is not None)
 
