@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 # Before NumPy, torch or Ray is imported: one thread a process (tests run side by side), no usage statistics, no update of
@@ -31,6 +32,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         torch = pytest.importorskip("torch")
         if not torch.cuda.is_available():
             pytest.skip("needs a GPU: torch sees no CUDA device")
+
+
+@pytest.fixture
+def quiet_optuna() -> Iterator[None]:
+    """Optuna logs warnings only."""
+    import optuna
+
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    yield
+    optuna.logging.set_verbosity(level)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,17 +12,15 @@ from uuid import uuid4
 
 import optuna
 import pytest
+from child_processes import free_port
 
 STORAGES = ["memory", "journal", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)]
 _SERVER_USER = "postgres"
 
 
 @pytest.fixture(autouse=True)
-def _quiet_optuna() -> Iterator[None]:
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    yield
-    optuna.logging.set_verbosity(level)
+def _quiet(quiet_optuna: None) -> None:
+    """Every test here is quiet."""
 
 
 @pytest.fixture(params=STORAGES)
@@ -73,7 +70,7 @@ def postgresql_url() -> Iterator[str]:
         pytest.skip("PostgreSQL absent: install Debian's package postgresql (initdb and postgres are looked for)")
     pytest.importorskip("psycopg", reason="PostgreSQL driver absent: pip install psycopg[binary]")
     folder = Path(tempfile.mkdtemp(prefix="hpo-pg-"))
-    port = _free_port()
+    port = free_port()
     try:
         _start_postgresql(binaries, folder, port)
         yield f"postgresql+psycopg://tester@127.0.0.1:{port}/postgres"
@@ -106,10 +103,3 @@ def _as_server_user(command: list[str], check: bool = False) -> None:
     result = subprocess.run(command, user=user, capture_output=True, text=True, cwd="/", timeout=120, check=False)
     if check and result.returncode != 0:
         raise RuntimeError(f"{command[0]} failed: {result.stderr or result.stdout}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

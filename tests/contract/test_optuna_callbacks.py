@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import optuna
 import pytest
+from child_processes import environment_of
 from optuna.trial import TrialState
 from optuna_studies import HORIZON, add_family, curve, steps
 
@@ -65,9 +65,8 @@ finally:
 
 def said_by_ranks(code: str, repository: Path, rendezvous: Path) -> list[str]:
     """Return what each of two processes printed."""
-    paths = [str(repository), str(repository / "tests" / "support"), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     commands = [[sys.executable, "-c", code, str(rank), str(rendezvous)] for rank in range(2)]
+    environment = environment_of(repository)
     ranks = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for command in commands]
     return [rank.communicate(timeout=50)[0] for rank in ranks]
 

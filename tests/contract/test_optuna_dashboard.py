@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from urllib.request import urlopen
 
 import optuna
 import pytest
+from child_processes import free_port
 from optuna.trial import TrialState
 from optuna_studies import HORIZON, add_family, curve, steps
 
@@ -28,12 +28,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 def fetched(url: str) -> Any:
     with urlopen(url, timeout=10) as answer:
         return json.loads(answer.read())
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @pytest.fixture

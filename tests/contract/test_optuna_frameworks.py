@@ -5,7 +5,6 @@ That one's curve has exactly the others' shape and ends a third higher, so that 
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 
 import optuna
 import pytest
+from child_processes import environment_of
 from optuna.trial import Trial, TrialState
 
 from hpo import CollapsePruner, report
@@ -151,8 +151,8 @@ def test_hugging_face_trainer_stops_in_good_order(tmp_path: Path, monkeypatch: p
     check(study, 60, train(None, WORSE, N_GOOD))
 
 
-def lightning(every_n_steps: int | None, n_ranks: int = 1) -> Train:
-    """Return a training function of a linear model under Lightning."""
+def lightning(monitor: str, every_n_steps: int | None = None, n_ranks: int = 1) -> Train:
+    """Return a training function of a linear model under Lightning, which logs ``loss`` and ``val_loss``."""
     import torch
     from lightning.pytorch import Callback, LightningModule, Trainer
 
@@ -186,7 +186,6 @@ def lightning(every_n_steps: int | None, n_ranks: int = 1) -> Train:
         points, draw = torch.utils.data.TensorDataset(*torch_data(0)), torch.Generator().manual_seed(seed)
         data = torch.utils.data.DataLoader(points, batch_size=64)
         shuffled = torch.utils.data.DataLoader(points, batch_size=64, shuffle=True, generator=draw)
-        monitor = "val_loss" if every_n_steps is None else "loss"
         found = [callbacks.LightningCallback(trial, monitor, every_n_steps)] if trial is not None or n_ranks > 1 else []
         quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
         where = {"accelerator": "cpu", "devices": n_ranks, "strategy": "ddp" if n_ranks > 1 else "auto"}
@@ -197,11 +196,11 @@ def lightning(every_n_steps: int | None, n_ranks: int = 1) -> Train:
     return train
 
 
-@pytest.mark.parametrize("every_n_steps", [None, 4])
-def test_lightning_stops(every_n_steps: int | None) -> None:
+@pytest.mark.parametrize(("monitor", "every_n_steps"), [("val_loss", None), ("loss", 4)])
+def test_lightning_stops(monitor: str, every_n_steps: int | None) -> None:
     pytest.importorskip("lightning", reason="lightning absent: pip install lightning")
     closed_at.clear()
-    train = lightning(every_n_steps)
+    train = lightning(monitor, every_n_steps)
     study = study_of(train)
     assert closed_at == [160] * N_GOOD + [study.trials[-1].user_attrs["stopped_at"]]
     check(study, 160, train(None, WORSE, N_GOOD))
@@ -211,25 +210,9 @@ def test_lightning_wants_a_logged_value_and_a_positive_interval() -> None:
     pytest.importorskip("lightning", reason="lightning absent: pip install lightning")
     with pytest.raises(ValueError, match="every_n_steps must be above 0"):
         callbacks.LightningCallback(None, "loss", 0)
+    trial, train = optuna.create_study(pruner=CollapsePruner()).ask(), lightning("val_accuracy")
     with pytest.raises(ValueError, match=r"monitor must be one of .*'val_loss'"):
-        trainer_with_a_wrong_name()
-
-
-def trainer_with_a_wrong_name() -> None:
-    """Fit with a callback that asks for what is never logged."""
-    study = optuna.create_study(pruner=CollapsePruner())
-    original = callbacks.LightningCallback
-
-    class Wrong(original):  # type: ignore[misc, valid-type]
-        def __init__(self, trial: Trial, monitor: str, every: int | None) -> None:
-            super().__init__(trial, "val_accuracy", every)
-
-    train = lightning(None)
-    callbacks.LightningCallback = Wrong  # type: ignore[misc]
-    try:
-        train(study.ask(), 1.0, 0)
-    finally:
-        del callbacks.LightningCallback
+        train(trial, 1.0, 0)
 
 
 KERAS = """
@@ -259,7 +242,7 @@ def test_keras_stops(repository: Path) -> None:
     """In a process of its own: Keras takes its backend from the environment when it is imported."""
     if find_spec("keras") is None:  # importing it here would look for TensorFlow
         pytest.skip("keras absent: pip install keras")
-    environment = {**os.environ, "KERAS_BACKEND": "torch", "PYTHONPATH": path_of(repository)}
+    environment = environment_of(repository, KERAS_BACKEND="torch")
     command = [sys.executable, "-c", KERAS, str(repository / "tests" / "contract")]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert run.returncode == 0, run.stderr
@@ -277,7 +260,7 @@ from torch import distributed
 
 folder, library, rank = Path(sys.argv[2]), sys.argv[3], int(os.environ["RANK"])
 hugging = library == "transformers"
-train = frameworks.hugging_face(folder, "eval_loss", 2) if hugging else frameworks.lightning(None, 2)
+train = frameworks.hugging_face(folder, "eval_loss", 2) if hugging else frameworks.lightning("val_loss", n_ranks=2)
 said = []
 study = optuna.create_study(pruner=CollapsePruner()) if rank == 0 else None
 for number in range(frameworks.N_GOOD + 1):
@@ -306,7 +289,7 @@ def test_two_ranks_leave_together(repository: Path, tmp_path: Path, library: str
     script.write_text(RANK, encoding="utf-8")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*torchrun, str(script), str(repository / "tests" / "contract"), str(tmp_path), library]
-    environment = {**os.environ, "PYTHONPATH": path_of(repository), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment = environment_of(repository, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250, check=False)
     assert run.returncode == 0, run.stderr
     first, second = ((tmp_path / f"rank{rank}").read_text().splitlines() for rank in range(2))
@@ -315,8 +298,3 @@ def test_two_ranks_leave_together(repository: Path, tmp_path: Path, library: str
     assert len(set(good)) == 1
     end, pruned = int(good[0].removeprefix("end at ")), int(bad.removeprefix("pruned at "))
     assert pruned <= 0.5 * end
-
-
-def path_of(repository: Path) -> str:
-    """Return the PYTHONPATH of a process that is to see the checkout and the tests' support."""
-    return os.pathsep.join([str(repository), str(repository / "tests" / "support"), os.environ.get("PYTHONPATH", "")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import optuna
 import pytest
+from child_processes import environment_of
 from optuna.trial import TrialState
 from optuna_studies import HORIZON
 
@@ -38,10 +38,8 @@ study.optimize(objective, n_trials=n)
 
 
 def start(repository: Path, url: str, name: str, n_trials: int, pause: float = 0.0) -> subprocess.Popen[str]:
-    paths = [str(repository), str(repository / "tests" / "support")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-W", "error", "-c", WORKER, url, name, str(n_trials), str(pause)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=environment_of(repository), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def journal(path: Path) -> optuna.storages.JournalStorage:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
-import optuna
 import pytest
 from optuna.samplers import RandomSampler
 from optuna_studies import HORIZON, curve, steps
@@ -15,13 +12,7 @@ from bench.forecast_sampler import Table, compared, replayed, summary
 from bench.records import Record
 from hpo import Metric, RecordedRun
 
-
-@pytest.fixture(autouse=True)
-def _quiet_optuna() -> Iterator[None]:
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    yield
-    optuna.logging.set_verbosity(level)
+pytestmark = pytest.mark.usefixtures("quiet_optuna")
 
 
 def table(n: int = 40, n_trials: int = 25, categories: tuple[str, ...] = ()) -> Table:

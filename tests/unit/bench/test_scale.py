@@ -6,22 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import optuna
 import pytest
 
 pytest.importorskip("ray")
 
 from bench.scale import HORIZON, Load, SimulatedSweep, recorded_curves
 
+pytestmark = pytest.mark.usefixtures("quiet_optuna")
+
 LOAD = Load(n_workers=5, n_trials=40, trial_s=100.0, ray_ms=0.0)
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    yield
-    optuna.logging.set_verbosity(level)
 
 
 def _curves() -> np.ndarray:

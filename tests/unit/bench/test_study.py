@@ -15,10 +15,9 @@ N_STEPS = 40
 
 
 @pytest.fixture
-def storage(tmp_path):
+def storage(tmp_path, quiet_optuna):
     """A SQLite study of 16 finished trials, lr best at 3e-3, and one that was pruned."""
     url = f"sqlite:///{tmp_path / 'study.db'}"
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(storage=url, study_name="mine", direction="minimize")
     rng = np.random.default_rng(0)
     rates = {"lr": FloatDistribution(1e-4, 1e-1, log=True)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +15,7 @@ from optuna_studies import HORIZON, add, add_family, curve, running, steps
 from hpo import CollapseModel, CollapsePruner, Curve, Metric, finish, plot_forecasts
 from hpo.reporting.study_lines import StudyLines, TrialLine, study_lines
 
-
-@pytest.fixture(autouse=True)
-def _quiet_optuna() -> Iterator[None]:
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    yield
-    optuna.logging.set_verbosity(level)
+pytestmark = pytest.mark.usefixtures("quiet_optuna")
 
 
 def stopped_study(
