@@ -7,7 +7,6 @@ line, no traceback), 130 interrupted. Heavy packages are imported inside the com
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -257,12 +256,12 @@ def _drive(plan: Plan, folder: RunFolder, *, resume: bool, verify: bool, settle:
                 progress.say(f"run folder {folder.path}")
                 result = run_sweep(plan, folder, progress, resume=resume, verify=verify, settle=settle)
         except KeyboardInterrupt:
-            _fail(f"interrupted; everything is saved, go on with: hpo sweep --resume {shlex.quote(str(folder.path))}", 130)
+            _fail(f"interrupted; everything is saved, go on with: {folder.resume_command}", 130)
         except SweepError as error:
             _fail_sweep(f"{error} (logs in {folder.logs})", plan, folder, as_json=as_json)
         except OSError as error:
-            where = f"; go on with: hpo sweep --resume {shlex.quote(str(folder.path))}"
-            _fail_sweep(f"{error.strerror or error}: {error.filename or folder.path}{where}", plan, folder, as_json=as_json)
+            what = f"{error.strerror or error}: {error.filename or folder.path}"
+            _fail_sweep(f"{what}; go on with: {folder.resume_command}", plan, folder, as_json=as_json)
     if as_json:
         _print_json(result)
     else:

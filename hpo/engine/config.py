@@ -222,10 +222,12 @@ class SweepConfig(_Block):
     @field_validator("time_budget", mode="before")
     @classmethod
     def _seconds(cls, value: object) -> object:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", value) if isinstance(value, str) else None
-        if isinstance(value, str) and match is None:
+        if not isinstance(value, str):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", value)
+        if match is None:
             raise ValueError(f"expected seconds, or a time such as 90m, 12h or 3d; found {_shown(value)}")
-        return float(match[1]) * _UNIT_S[match[2]] if match else value
+        return float(match[1]) * _UNIT_S[match[2]]
 
     @field_validator("name")
     @classmethod

@@ -33,7 +33,7 @@ class Context:
         self.runs = RunsOnDisk(plan, folder)
         study = open_study(plan.config.name, plan.config.storage, folder.journal, resume=resume)
         self.record = StudyRecord(study, plan.space, [run.searched for run in plan.candidates])
-        self.numbers = [self.record.number(i) for i in range(len(plan.candidates))]
+        self.numbers = {run.name: self.record.number(i) for i, run in enumerate(plan.candidates)}
         self.stopwatch = Stopwatch(folder)
         self.budget = TimeBudget(plan.config.time_budget, self.stopwatch, self.runs)
         self.candidates = {run.name: run for run in plan.candidates}

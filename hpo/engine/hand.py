@@ -15,7 +15,7 @@ from collections.abc import Callable
 from hpo.adapters.training_session import latest_checkpoint
 from hpo.engine.commands_file import Answer, Command, CommandsFile
 from hpo.engine.plan import Run
-from hpo.engine.runs_on_disk import RunsOnDisk
+from hpo.engine.runs_on_disk import REVIVABLE, RunsOnDisk
 from hpo.engine.stop_marks import BY_HAND, is_marked, mark_stopped, unmark
 
 LOOK_EVERY_S = 0.5
@@ -91,13 +91,11 @@ class Hand:
         run = self._by_name.get(command.trial)
         if run is None:
             return Answer(command.id, False, f"there is no candidate {command.trial}")
-        outcome = self._runs.outcome(run)
-        if outcome is not None and outcome.status == "reached" and outcome.step >= run.n_steps:
+        if self._runs.is_complete(run):
             return Answer(command.id, False, f"{run.name} is complete")
-        if outcome is not None and outcome.status == "diverged":
+        if self._runs.has_status(run, "diverged"):
             return Answer(command.id, False, f"{run.name} has diverged")
-        has_failed = outcome is not None and outcome.status in ("failed", "out_of_memory")
-        ended = has_failed or (outcome is not None and outcome.status == "stopped") or self.is_out(run)
+        ended = self._runs.has_status(run, *REVIVABLE) or self.is_out(run)
         if command.action == "stop":
             return self._stop(command, run, ended)
         if command.action == "extend":

@@ -9,9 +9,10 @@ know beyond it, so the same runs lead to the same decisions whatever was interru
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hpo.adapters.ray_log import Event, EventLog
 from hpo.adapters.training_session import read_log
@@ -21,9 +22,6 @@ from hpo.engine.plan import Run
 from hpo.engine.runs_on_disk import RunsOnDisk
 from hpo.engine.stop_marks import mark_stopped
 from hpo.engine.thinning import Report, thinned
-
-if TYPE_CHECKING:
-    from hpo.adapters.ray_scheduler import CollapseScheduler
 
 _CONTROLLER = SimpleNamespace(search_alg=None, _resumed=True)
 """Stands for Ray's: no search beside it, and the log in the run folder is always this sweep's."""
@@ -38,56 +36,44 @@ class LiveJudge:
         The sweep's runs.
     hand : Hand
         What people wish; it goes before any forecast.
+    model : CollapseModel or None
+        References from proxies, or none; what every candidate has logged so far is learned at once.
 
     Notes
     -----
     A run that was revived is a new trial to the scheduler, which has closed the old one; the new one knows its reports.
     """
 
-    def __init__(self, runs: RunsOnDisk, hand: Hand) -> None:
-        self._runs, self._hand = runs, hand
-        self._log = EventLog(runs.folder.events)
-        self._scheduler: CollapseScheduler | None = None
-        self._by_name = {run.name: run for run in runs.plan.candidates}
-        self._begun: set[str] = set()
-
-    @property
-    def has_begun(self) -> bool:
-        """True once there is a model, so that candidates are judged."""
-        return self._scheduler is not None
-
-    def begin(self, model: CollapseModel | None) -> None:
-        """Begin to judge, with references from proxies or without, after learning what every candidate has logged."""
+    def __init__(self, runs: RunsOnDisk, hand: Hand, model: CollapseModel | None) -> None:
         from hpo.adapters.ray_scheduler import CollapseScheduler
 
-        stopping, runs = self._runs.plan.config.stopping, self._by_name
+        self._runs, self._hand = runs, hand
+        self._begun: set[str] = set()
+        stopping, by_name = runs.plan.config.stopping, {run.name: run for run in runs.plan.candidates}
         self._scheduler = CollapseScheduler(
             model,
             metric="mean_loss",
             mode="min",
             time_attr="mean_step",
-            total=lambda config: float(runs[config["run"]].n_steps),
+            total=lambda config: float(by_name[config["run"]].n_steps),
             min_fraction=stopping.at,
             margin=stopping.margin,
             alpha=stopping.alpha,
             min_references=stopping.min_references,
-            recipe=lambda config: runs[config["run"]].recipe,
-            family=lambda _config: self._runs.plan.workload.family,
-            log=self._log.path,
+            recipe=lambda config: by_name[config["run"]].recipe,
+            family=lambda _config: runs.plan.workload.family,
+            log=runs.folder.events,
         )
-        started = [run for run in self._runs.plan.candidates if self._runs.steps(run) > 0]
-        for run in sorted(started, key=lambda run: self._runs.ended_at(run)):
+        started = [run for run in runs.plan.candidates if runs.steps(run) > 0]
+        for run in sorted(started, key=runs.ended_at):
             self._learn(run)
 
     def started(self, run: Run) -> None:
         """A candidate was given a worker."""
-        if self._scheduler is not None:
-            self._scheduler.on_trial_add(_CONTROLLER, self._trial(run))
+        self._scheduler.on_trial_add(_CONTROLLER, self._trial(run))
 
     def reported(self, run: Run, report: Report) -> None:
         """Judge a candidate at its report, and mark it if it should stop."""
-        if self._scheduler is None:
-            return
         self._heed_hand(run, report.mean_step / run.n_steps)
         trial = self._trial(run)
         if self._scheduler.on_trial_result(_CONTROLLER, trial, vars(report)) == self._scheduler.STOP:
@@ -96,24 +82,15 @@ class LiveJudge:
     def ended(self, run: Run) -> None:
         """A candidate ended; if it was whole, others are now judged by it too."""
         outcome = self._runs.outcome(run)
-        if self._scheduler is None or outcome is None:
+        if outcome is None:
             return
         if outcome.status in ("failed", "out_of_memory"):
             self._scheduler.on_trial_error(_CONTROLLER, self._trial(run))
         else:
             self._scheduler.on_trial_complete(_CONTROLLER, self._trial(run), {})
 
-    def decisions(self) -> dict[str, list[Event]]:
-        """Return everything decided, by the name of the run, in order."""
-        found: dict[str, list[Event]] = {}
-        for event in self._log.read():
-            if event["event"] == "decision":
-                found.setdefault(_run_of(event["id"]), []).append(event)
-        return found
-
     def _learn(self, run: Run) -> None:
         """Take what a run has logged beyond what the scheduler knows of it, and how it ended."""
-        assert self._scheduler is not None  # noqa: S101 - for the type checker: begin made it
         log, trial = read_log(self._runs.folder.trial(run.name)), self._trial(run)
         job = self._runs.job(run, run.n_steps)
         outcome = self._runs.outcome(run)
@@ -129,13 +106,11 @@ class LiveJudge:
             self._stop(run)
 
     def _stop(self, run: Run) -> None:
-        decision = self._scheduler.decision(self._trial(run).trial_id) if self._scheduler is not None else None
+        decision = self._scheduler.decision(self._trial(run).trial_id)
         if decision is not None and decision.reason != "non_finite":  # the run ends by itself there
             mark_stopped(self._runs.folder.trial(run.name), decision.reason)
 
     def _heed_hand(self, run: Run, fraction: float) -> None:
-        if self._scheduler is None:
-            return
         name = self._trial(run).trial_id
         if run.name in self._hand.kept or fraction < self._hand.until.get(run.name, -math.inf):
             self._scheduler.keep(name)
@@ -147,13 +122,22 @@ class LiveJudge:
         n_revived = self._hand.n_revived[run.name]
         name = run.name if n_revived == 0 else f"{run.name}+{n_revived}"
         trial = SimpleNamespace(trial_id=name, config={"run": run.name, **run.searched})
-        if n_revived and name not in self._begun and self._scheduler is not None:
+        if n_revived and name not in self._begun:
             self._begun.add(name)
             self._learn(run)
         return trial
 
 
-def first_forecast(decisions: list[Event]) -> Mapping[str, Any] | None:
+def decisions_in(events: Path) -> dict[str, list[Event]]:
+    """Return everything decided according to the file of events, by the name of the run, in order."""
+    found: dict[str, list[Event]] = {}
+    for event in EventLog(events).read():
+        if event["event"] == "decision":
+            found.setdefault(_run_of(event["id"]), []).append(event)
+    return found
+
+
+def first_forecast(decisions: Sequence[Event]) -> Mapping[str, Any] | None:
     """Return the first of a run's decisions that rests on a forecast, None without one."""
     return next((event for event in decisions if event.get("forecast") is not None), None)
 

@@ -21,7 +21,7 @@ PLAIN_EVERY_S = 15.0
 
 
 class SweepProgress:
-    """Shows trials as they run; implements :class:`hpo.engine.trial_events.TrialEvents`.
+    """Shows trials as they run, told of them as a :class:`hpo.engine.trial_events.TrialEvents` is.
 
     Parameters
     ----------
@@ -89,9 +89,6 @@ class SweepProgress:
             self.say(f"{job.name} starts again")
             self._live.remove_task(self._bars[job.name])
         self._bars[job.name] = self._live.add_task(job.name, total=job.stop_step, completed=done, note="")
-
-    def tick(self) -> None:
-        """Nothing: the bars move by themselves."""
 
     def reported(self, job: Job, report: Report) -> None:
         """Move the job's bar and the sweep's."""

@@ -17,7 +17,7 @@ from hpo.core.model import CollapseModel
 from hpo.engine.context import Context
 from hpo.engine.job_queue import JobQueue
 from hpo.engine.judging import Judgement, Verdict, transfer_scores
-from hpo.engine.live_judge import LiveJudge, first_forecast
+from hpo.engine.live_judge import LiveJudge, decisions_in, first_forecast
 from hpo.engine.plan import Run
 from hpo.engine.stop_marks import OUT_OF_TIME, mark_stopped
 from hpo.engine.study_record import finite_or_none
@@ -34,7 +34,6 @@ def run_prune(context: Context) -> Judgement:
     SweepError
         No candidate could be trained to its end.
     """
-    judge = LiveJudge(context.runs, context.hand)
     runs = (*context.plan.proxies, *context.plan.candidates)
     context.hand.look()
     context.train(
@@ -42,14 +41,14 @@ def run_prune(context: Context) -> Judgement:
         "prune",
         may_start=lambda _run: not context.budget.is_over or _nobody_finished(context),
         again=lambda run: context.runs.job(run, run.n_steps),
-        events=lambda queue, usual: _Judged(context, judge, queue, usual),
+        events=lambda queue, usual: _Judged(context, queue, usual),
     )
     context.runs.save_curves(runs)
     for run in context.plan.proxies:
         remove_checkpoints(context.folder.trial(run.name))
     if _nobody_finished(context):
         context.give_up("no candidate could be trained to its end")
-    return _judgement(context, judge)
+    return _judgement(context)
 
 
 def _nobody_finished(context: Context) -> bool:
@@ -57,10 +56,11 @@ def _nobody_finished(context: Context) -> bool:
 
 
 class _Judged:
-    """The usual watcher of trials, and before it the judge."""
+    """The usual watcher of trials, and after it the judge, once there is a model, so that candidates are judged."""
 
-    def __init__(self, context: Context, judge: LiveJudge, queue: JobQueue, usual: TrialEvents) -> None:
-        self._context, self._judge, self._queue, self._usual = context, judge, queue, usual
+    def __init__(self, context: Context, queue: JobQueue, usual: TrialEvents) -> None:
+        self._context, self._queue, self._usual = context, queue, usual
+        self._judge: LiveJudge | None = None
         self._begin_if_ready()
 
     def tick(self) -> None:
@@ -72,12 +72,12 @@ class _Judged:
 
     def started(self, job: Job) -> None:
         self._usual.started(job)
-        if job.name in self._context.candidates:
+        if self._judge is not None and job.name in self._context.candidates:
             self._judge.started(self._context.candidates[job.name])
 
     def reported(self, job: Job, report: Report) -> None:
         self._usual.reported(job, report)
-        if job.name in self._context.candidates:
+        if self._judge is not None and job.name in self._context.candidates:
             self._judge.reported(self._context.candidates[job.name], report)
 
     def ended(self, job: Job) -> None:
@@ -86,60 +86,57 @@ class _Judged:
         if run is None:
             self._begin_if_ready()
             return
-        self._judge.ended(run)
+        if self._judge is not None:
+            self._judge.ended(run)
         self._context.runs.save_curves([run])
-        is_gone = self._context.plan.config.keep_checkpoints == "live" and self._context.runs.has_status(run, "stopped")
-        if is_gone:
+        if self._context.plan.config.keep_checkpoints == "live" and self._context.runs.has_status(run, "stopped"):
             remove_checkpoints(job.folder)
 
     def _begin_if_ready(self) -> None:
         context, proxies = self._context, self._context.plan.proxies
-        if self._judge.has_begun or any(context.runs.outcome(run) is None for run in proxies):
+        if self._judge is not None or any(context.runs.outcome(run) is None for run in proxies):
             return
         model = None
         if proxies:
             model = CollapseModel.fit([context.runs.curve(run) for run in proxies])
             write_model(context.folder.model, model)
             context.progress.say(f"model fitted on {len(model.references)} of {len(proxies)} proxies")
-        self._judge.begin(model)
-        finals = {run.name: loss for run in proxies if (loss := context.runs.final_loss(run)) is not None}
-        scores = transfer_scores(context.plan.candidates, proxies, finals)
-        order = sorted(scores, key=lambda name: scores[name])
-        self._queue.sort(lambda job: order.index(job.name) if job.name in scores else -1)
+        self._judge = LiveJudge(context.runs, context.hand, model)
+        scores = transfer_scores(context.plan.candidates, proxies, context.runs.final_losses(proxies))
+        place = {name: i for i, name in enumerate(sorted(scores, key=lambda name: scores[name]))}
+        self._queue.sort(lambda job: place.get(job.name, -1))
 
 
-def _judgement(context: Context, judge: LiveJudge) -> Judgement:
+def _judgement(context: Context) -> Judgement:
     """Return the last verdict on every candidate that has begun, and write it; what was written before keeps its time."""
-    decisions = judge.decisions()
+    decisions = decisions_in(context.folder.events)
     before = {line["run"]: line for line in context.folder.read_decisions()}
-    finals = {run.name: context.runs.final_loss(run) for run in context.plan.candidates}
-    complete = sorted((name for name, loss in finals.items() if loss is not None), key=lambda name: finals[name] or 0.0)
-    best, margin = finals[complete[0]] or 0.0, context.plan.config.stopping.margin
+    finals = context.runs.final_losses(context.plan.candidates)
+    rank = {name: i for i, name in enumerate(sorted(finals, key=lambda name: finals[name]))}
+    tied_up_to = min(finals.values()) * (1 + context.plan.config.stopping.margin)
     verdicts = []
-    for run, number in zip(context.plan.candidates, context.numbers, strict=True):
+    for run in context.plan.candidates:
         if context.runs.steps(run) > 0:
-            final = finals[run.name]
-            is_tied = final is not None and final <= best * (1 + margin)
-            rank = complete.index(run.name) if run.name in complete else None
-            verdicts.append(_verdict(context, run, number, decisions.get(run.name, []), is_tied, rank))
+            is_tied = run.name in finals and finals[run.name] <= tied_up_to
+            verdicts.append(_verdict(context, run, decisions.get(run.name, []), is_tied, rank.get(run.name)))
     written = [{**v.to_dict(), "time": before[v.run]["time"]} if v.run in before else v.to_dict() for v in verdicts]
     if [{**line, "time": ""} for line in written] != [{**line, "time": ""} for line in before.values()]:
         context.folder.write_decisions(written)
     return Judgement(tuple(verdicts))
 
 
-def _verdict(context: Context, run: Run, number: int, decisions: Sequence[Event], is_tied: bool, rank: int | None) -> Verdict:
+def _verdict(context: Context, run: Run, decisions: Sequence[Event], is_tied: bool, rank: int | None) -> Verdict:
     """Return what was last decided about a run, shown with the forecast that stopped it, or the first that did not."""
     runs = context.runs
     last = decisions[-1] if decisions else {}
     was_stopped = runs.has_status(run, "stopped", "diverged")
-    said = last if was_stopped and last.get("forecast") is not None else first_forecast(list(decisions)) or {}
+    said = last if was_stopped and last.get("forecast") is not None else first_forecast(decisions) or {}
     shown = {key: said.get(key) for key in ("fraction", "forecast", "lower", "upper", "misfit", "family", "n_references")}
     spent = {"p_best": said.get("p_best")} if was_stopped and last.get("reason") == "cannot_win" else {}
     at_stop = runs.curve(run, run.stop_step) if runs.steps(run) >= run.stop_step else None
     return Verdict(
         time=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        trial=number,
+        trial=context.numbers[run.name],
         run=run.name,
         action="stop" if was_stopped else "continue",
         reason=str(last.get("reason", "")),

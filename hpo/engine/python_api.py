@@ -115,7 +115,7 @@ def _config(
 ) -> SweepConfig:
     from hpo.engine.config import parse_config, with_absolute_paths
 
-    search = {**dict(settings.get("search", {})), "space": str(space) if isinstance(space, Path) else _as_space(space)}
+    search = {**dict(settings.get("search", {})), "space": _as_space(space)}
     given: dict[str, Any] = {
         "name": _label(train).rsplit(":", 1)[-1].replace("_", "-"),
         **{key: value for key, value in settings.items() if key != "search"},
@@ -140,9 +140,11 @@ def _is_importable(train: TrainingFunction) -> bool:
     return module != "__main__" and getattr(sys.modules.get(module), name, None) is train
 
 
-def _as_space(space: str | Mapping[str, Any]) -> str | dict[str, Any]:
-    if isinstance(space, str) or "parameters" in space:
-        return space if isinstance(space, str) else dict(space)
+def _as_space(space: str | Path | Mapping[str, Any]) -> str | dict[str, Any]:
+    if isinstance(space, str | Path):
+        return str(space)
+    if "parameters" in space:
+        return dict(space)
     return {"parameters": {name: _as_parameter(name, value) for name, value in space.items()}}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from hpo.adapters.training_session import last_logged_step
 from hpo.engine.config import SweepConfig
-from hpo.engine.hang_watch import has_hung
+from hpo.engine.hang_watch import STACK_NAME, has_hung
 from hpo.engine.job_queue import JobQueue
 from hpo.engine.ray_cluster import n_slots
 from hpo.engine.run_folder import RunFolder
@@ -66,13 +66,12 @@ def _fit(
     from hpo.engine.ray_queue import QueueSearcher
     from hpo.engine.ray_relay import Relay
 
-    jobs = dict(templates)
     resources = config.resources
 
     def trial(wanted: dict[str, Any]) -> None:
         from hpo.engine.worker import run_job
 
-        job = replace(jobs[wanted["name"]], stop_step=wanted["stop_step"])
+        job = replace(templates[wanted["name"]], stop_step=wanted["stop_step"])
         run_job(job, lambda report: tune.report(vars(report)))
 
     tuner = tune.Tuner(
@@ -105,7 +104,7 @@ def failure(job: Job, error: Exception | str | None) -> Outcome:
     """Return the outcome of a job that left none, from what Ray says of its trial."""
     last_step = last_logged_step(job.folder)
     if has_hung(job.folder):
-        return Outcome("failed", last_step, 0.0, f"hung: no step for {job.hang_s:g} s (stacks in {job.folder}/hang.txt)")
+        return Outcome("failed", last_step, 0.0, f"hung: no step for {job.hang_s:g} s (stacks in {job.folder / STACK_NAME})")
     if error is None:
         return Outcome("failed", last_step, 0.0, "ended without an outcome")
     is_memory = (isinstance(error, Exception) and is_out_of_memory(error)) or "OutOfMemory" in str(error)

@@ -42,14 +42,13 @@ def judged_runs(runs: RunsOnDisk) -> list[Run]:
     return [run for run in runs.plan.candidates if runs.steps(run) >= run.stop_step or runs.has_status(run, "diverged")]
 
 
-def candidates_of(runs: RunsOnDisk, judgement: Judgement, numbers: Sequence[int]) -> list[Candidate]:
-    """Return how each candidate fared, ``numbers`` being their trials' numbers in the study."""
+def candidates_of(runs: RunsOnDisk, judgement: Judgement, numbers: Mapping[str, int]) -> list[Candidate]:
+    """Return how each candidate fared, ``numbers`` being their trials' numbers in the study by name."""
     verdicts = {verdict.run: verdict for verdict in judgement.verdicts}
-    finals = {run.name: runs.final_loss(run) for run in runs.plan.candidates}
-    complete = {name: loss for name, loss in finals.items() if loss is not None}
+    complete = runs.final_losses(runs.plan.candidates)
     winner = min(complete, key=lambda name: complete[name], default=None)
     fared = []
-    for run, number in zip(runs.plan.candidates, numbers, strict=True):
+    for run in runs.plan.candidates:
         outcome, verdict = runs.outcome(run), verdicts.get(run.name)
         state = "stopped"
         if run.name in complete:
@@ -63,7 +62,7 @@ def candidates_of(runs: RunsOnDisk, judgement: Judgement, numbers: Sequence[int]
             reason = outcome.message
         elif state == "not_started":
             reason = OUT_OF_TIME
-        fared.append(Candidate(run, number, state, reason, verdict, finals[run.name]))
+        fared.append(Candidate(run, numbers[run.name], state, reason, verdict, complete.get(run.name)))
     return fared
 
 
@@ -135,10 +134,9 @@ def error_pct(value: float | None, truth: float | None) -> float | None:
 
 def _picks(plan: Plan, judgement: Judgement, runs: RunsOnDisk) -> dict[str, Run | None]:
     by_name: dict[str | None, Run] = {run.name: run for run in plan.candidates}
-    finals = {run.name: loss for run in plan.proxies if (loss := runs.final_loss(run)) is not None}
     return {
         "current_best": by_name.get(current_best(judgement)),
-        "transfer": by_name.get(transfer(plan.candidates, plan.proxies, finals)),
+        "transfer": by_name.get(transfer(plan.candidates, plan.proxies, runs.final_losses(plan.proxies))),
     }
 
 

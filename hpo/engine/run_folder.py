@@ -113,6 +113,11 @@ class RunFolder:
         """Return the folder of the run ``name``."""
         return self.trials / name
 
+    @property
+    def resume_command(self) -> str:
+        """The command that goes on with this run, as a shell takes it."""
+        return f"hpo sweep --resume {shlex.quote(str(self.path))}"
+
     def read_config(self) -> SweepConfig:
         """Return the resolved configuration of this run."""
         return parse_config(read_yaml(self.config))
@@ -139,8 +144,7 @@ def new_run_folder(out: Path | None, config: SweepConfig) -> RunFolder:
     stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     run = RunFolder((out or Path("runs") / f"{config.name}-{stamp}").absolute())
     if run.config.exists():
-        go_on = f"hpo sweep --resume {shlex.quote(str(run.path))}"
-        raise InputError(f"--out: expected a new folder; found a run in {run.path} (go on with: {go_on})")
+        raise InputError(f"--out: expected a new folder; found a run in {run.path} (go on with: {run.resume_command})")
     if run.path.exists() and not (run.path.is_dir() and not any(run.path.iterdir())):
         raise InputError.at("--out", "a new or empty folder", f"{run.path}, which is not empty")
     try:

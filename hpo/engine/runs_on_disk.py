@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pyarrow import parquet
@@ -26,6 +26,8 @@ REPORTS_OF_A_CANDIDATE = 100
 REPORTS_FOR_PROGRESS = 40
 REPORTS_OF_AN_END = 5
 """Of a candidate's last per cent under the rule prune, where the final loss is the mean of what was reported."""
+REVIVABLE = ("stopped", "failed", "out_of_memory")
+"""How a run ended that can go on all the same."""
 
 
 class RunsOnDisk:
@@ -77,7 +79,7 @@ class RunsOnDisk:
     def forget_ending(self, run: Run) -> None:
         """Let a run that was stopped or failed go on: from its latest checkpoint, when it next gets a worker."""
         unmark(self.folder.trial(run.name))
-        if self.has_status(run, "stopped", "failed", "out_of_memory"):
+        if self.has_status(run, *REVIVABLE):
             forget_outcome(self.folder.trial(run.name))
 
     def has_status(self, run: Run, *statuses: str) -> bool:
@@ -97,6 +99,10 @@ class RunsOnDisk:
     def final_loss(self, run: Run, name: str | None = None) -> float | None:
         """Return the final loss of a run that was trained to its end, else None."""
         return self.curve(run, name=name).final_loss if self.is_complete(run, name) else None
+
+    def final_losses(self, runs: Iterable[Run]) -> dict[str, float]:
+        """Return the final losses of those of ``runs`` that were trained to their end, by name."""
+        return {run.name: loss for run in runs if (loss := self.final_loss(run)) is not None}
 
     def recorded(self, run: Run, until_step: int | None = None, name: str | None = None) -> RecordedRun:
         """Return what was logged of the run so far, or up to ``until_step``."""

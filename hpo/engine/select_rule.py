@@ -115,26 +115,29 @@ class _Select:
 
     def _job_again(self, run: Run) -> Job:
         until = self._context.hand.until.get(run.name)
-        is_whole = until is None or run.name in self._context.hand.kept
-        return self._runs.job(run, run.n_steps if is_whole else max(run.stop_step, math.floor((until or 1.0) * run.n_steps)))
+        if until is None or run.name in self._context.hand.kept:
+            return self._runs.job(run, run.n_steps)
+        return self._runs.job(run, max(run.stop_step, math.floor(until * run.n_steps)))
 
     def _may_finish(self, run: Run) -> bool:
         """The first may always; the others while there is time."""
+        if self._context.budget.leaves_time_for(run.flops - run.flops_at(self._runs.steps(run))):
+            return True
         others = [c for c in self._plan.candidates if c.name != run.name and self._runs.steps(c) > c.stop_step]
-        first = not any(self._runs.is_complete(c) or self._runs.outcome(c) is None for c in others)
-        return first or self._context.budget.leaves_time_for(run.flops - run.flops_at(self._runs.steps(run)))
+        return not any(self._runs.is_complete(c) or self._runs.outcome(c) is None for c in others)
 
     def _judge_extended(self, judgement: Judgement) -> Judgement:
         """Return the judgement with new verdicts on the candidates that have come as far as people extended them."""
-        known = {verdict.run: verdict for verdict in judgement.verdicts}
         at = {}
-        for name, until in self._context.hand.until.items():
-            run = self._context.candidates[name]
+        for verdict in judgement.verdicts:
+            until = self._context.hand.until.get(verdict.run)
+            if until is None or verdict.action != "stop":
+                continue
+            run, seen = self._context.candidates[verdict.run], verdict.numbers.get("fraction")
             step = math.floor(until * run.n_steps)
-            seen = known[name].numbers.get("fraction") if name in known else 0.0
             is_new = seen is None or float(seen) < step / run.n_steps - 1e-6
-            if name in known and known[name].action == "stop" and is_new and step <= self._runs.steps(run) < run.n_steps:
-                at[name] = step
+            if is_new and step <= self._runs.steps(run) < run.n_steps:
+                at[run.name] = step
         if not at:
             return judgement
         runs = [self._context.candidates[verdict.run] for verdict in judgement.verdicts]
@@ -147,8 +150,7 @@ class _Select:
     def _judge(self, model: CollapseModel, runs: Sequence[Run], at: dict[str, int]) -> Judgement:
         """Return the judgement of candidates at their stopping point, or at a later step."""
         curves = [self._runs.curve(run, at.get(run.name, run.stop_step)) for run in runs]
-        number_of = dict(zip(self._context.candidates, self._context.numbers, strict=True))
-        numbers = [number_of[run.name] for run in runs]
+        numbers = [self._context.numbers[run.name] for run in runs]
         return judge(model, curves, numbers, self._stopping, self._plan.config.seed)
 
 

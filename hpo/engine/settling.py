@@ -22,7 +22,7 @@ from hpo.engine.worker import Job
 
 def settle_ties(context: Context, judgement: Judgement, n_seeds: int) -> dict[str, Any] | None:
     """Train the tie set with ``n_seeds`` seeds and write what came out into ``settled.json``; None where there is no tie."""
-    tied = [run for run, number in zip(context.plan.candidates, context.numbers, strict=True) if number in judgement.tie_set]
+    tied = [context.candidates[verdict.run] for verdict in judgement.verdicts if verdict.is_tied]
     if len(tied) < 2:
         context.progress.say("nothing to settle: the forecasts told all candidates apart")
         return None
@@ -33,8 +33,7 @@ def settle_ties(context: Context, judgement: Judgement, n_seeds: int) -> dict[st
         for job in of_one[1:]:
             remove_checkpoints(job.folder)
     losses = {run.name: [context.runs.final_loss(run, job.name) for job in jobs[run.name]] for run in tied}
-    numbers = dict(zip((run.name for run in context.plan.candidates), context.numbers, strict=True))
-    told = [_told(run, numbers[run.name], losses[run.name]) for run in tied]
+    told = [_told(run, context.numbers[run.name], losses[run.name]) for run in tied]
     known = [one for one in told if one["mean"] is not None]
     best = min(known, key=lambda one: float(one["mean"]), default=None)
     settled = {"seeds": n_seeds, "winner": None if best is None else best["settings"], "trials": told}

@@ -31,8 +31,9 @@ from hpo.engine.result import Candidate, candidates_of, make_result
 from hpo.engine.run_folder import RunFolder
 from hpo.engine.select_rule import run_select
 from hpo.engine.settling import settle_ties
+from hpo.engine.stop_marks import unmark
 from hpo.engine.study_record import Ending
-from hpo.engine.worker import Job
+from hpo.engine.worker import Job, forget_outcome
 
 __all__ = ["SweepError", "expected_flops", "run_sweep", "trials_at_once", "verification"]
 
@@ -156,9 +157,9 @@ class _Ending:
         if not job.folder.exists():
             with new_folder(job.folder) as copy:
                 shutil.copytree(self._context.folder.trial(run.name), copy, dirs_exist_ok=True)
-                (copy / "stop.json").unlink(missing_ok=True)
+                unmark(copy)
                 if self._runs.has_status(run, "stopped"):
-                    (copy / "outcome.json").unlink(missing_ok=True)
+                    forget_outcome(copy)
         self._context.progress.expect_more(run.flops - run.flops_at(run.stop_step))
         self._context.progress.add(job.name, run, self._runs.steps(run), is_new=False)
         return job

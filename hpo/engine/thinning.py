@@ -12,8 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-END_WINDOW = 0.01
-"""Share of a run over which its final loss is taken (:mod:`hpo.core.metric`)."""
+from hpo.core.curve import END_WINDOW_FRACTION
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ class Thinner:
     ) -> None:
         self._stride = -(-n_steps // n_reports)
         self._stop_step, self._forward = stop_step, forward
-        self._end_from = n_steps * (1 - END_WINDOW) if n_end_reports else math.inf
-        self._end_stride = max(1, math.floor(n_steps * END_WINDOW / n_end_reports)) if n_end_reports else 1
+        self._end_from = n_steps * (1 - END_WINDOW_FRACTION) if n_end_reports else math.inf
+        self._end_stride = max(1, math.floor(n_steps * END_WINDOW_FRACTION / n_end_reports)) if n_end_reports else 1
         self._n_since, self._steps_since, self._losses_since = 0, 0, 0.0
 
     def take(self, step: int, loss: float) -> None:

@@ -187,8 +187,8 @@ def _run(job: Job, forward: Forward, step_was_made: Callable[[], None]) -> tuple
         wants_pause=is_interrupted,
     )
     with session:
-        if is_marked(job.folder):
-            return "stopped", why_stopped(job.folder) or "", session.last_step
+        if (why := why_stopped(job.folder)) is not None:
+            return "stopped", why, session.last_step
         status, message = _train(job, session)
     if status == "failed" and session.paused:
         why = why_stopped(job.folder)

@@ -14,7 +14,7 @@ from hpo.core.model import CollapseModel
 from hpo.engine.commands_file import CommandsFile
 from hpo.engine.config import SweepConfig
 from hpo.engine.hand import Hand
-from hpo.engine.live_judge import LiveJudge
+from hpo.engine.live_judge import LiveJudge, decisions_in
 from hpo.engine.plan import Run, plan_sweep
 from hpo.engine.run_folder import new_run_folder
 from hpo.engine.runs_on_disk import RunsOnDisk
@@ -27,8 +27,12 @@ pytest.importorskip("ray")
 
 @pytest.fixture
 def runs(tiny, tmp_path: Path) -> RunsOnDisk:
+    return _new_runs(tiny, tmp_path / "run")
+
+
+def _new_runs(tiny: dict[str, Any], folder: Path) -> RunsOnDisk:
     config = SweepConfig.model_validate({**tiny, "stopping": "prune"})
-    made = RunsOnDisk(plan_sweep(config), new_run_folder(tmp_path / "run", config))
+    made = RunsOnDisk(plan_sweep(config), new_run_folder(folder, config))
     for run in made.plan.candidates:
         made.folder.trial(run.name).mkdir()
     return made
@@ -68,8 +72,7 @@ class Driver:
     def start(self) -> None:
         """A new process over the same run folder."""
         self.hand = Hand(self.runs, CommandsFile(self.runs.folder.path))
-        self.judge = LiveJudge(self.runs, self.hand)
-        self.judge.begin(self.model)
+        self.judge = LiveJudge(self.runs, self.hand, self.model)
 
     def train(self, run: Run, final: float, upto: float = 1.0, heeds: bool = True, tells: bool = True) -> str:
         """Train on from what is logged; returns how it ended."""
@@ -142,7 +145,7 @@ def test_a_revived_candidate_goes_to_its_end_and_may_win(runs, driver):
     driver.hand.kept.add(bad.name)
     assert driver.train(bad, 3.3) == "reached"
     assert driver.train(third, 3.25) == "stopped"
-    assert set(driver.judge.decisions()) == {good.name, bad.name, third.name}
+    assert set(decisions_in(runs.folder.events)) == {good.name, bad.name, third.name}
 
 
 def test_a_new_driver_decides_as_if_nothing_had_happened(runs, driver, tiny, tmp_path):
@@ -154,10 +157,7 @@ def test_a_new_driver_decides_as_if_nothing_had_happened(runs, driver, tiny, tmp
         driver.train(run, final)
         if i in (2, 4):
             driver.start()
-    config = SweepConfig.model_validate({**tiny, "stopping": "prune"})
-    other = RunsOnDisk(plan_sweep(config), new_run_folder(tmp_path / "other", config))
-    for run in other.plan.candidates:
-        other.folder.trial(run.name).mkdir()
+    other = _new_runs(tiny, tmp_path / "other")
     undisturbed = Driver(other)
     for run, final in zip(other.plan.candidates, finals, strict=True):
         undisturbed.train(run, final)
@@ -191,4 +191,4 @@ def test_a_diverging_candidate_ends_by_itself_and_is_no_reference(runs, driver):
     write_outcome(runs.folder.trial(run.name), Outcome("diverged", 1, 1.0))
     driver.judge.ended(run)
     assert not is_marked(runs.folder.trial(run.name))
-    assert driver.judge.decisions()[run.name][-1]["reason"] == "non_finite"
+    assert decisions_in(runs.folder.events)[run.name][-1]["reason"] == "non_finite"
