@@ -67,10 +67,11 @@ def healthy_runs(folder: Path) -> list[Healthy]:
 def _healthy_of(
     source: str, path: Path, metric: str, relatives: Callable[[RecordedRun, RecordedRun], bool]
 ) -> Iterator[Healthy]:
-    runs = [run for run in read_runs(path, metric=metric) if run.curve().is_complete and run.steps.size >= MIN_POINTS]
-    for index, run in enumerate(runs):
-        kin = [other for other in runs if other is not run and relatives(run, other)]
-        model = CollapseModel.fit([other.curve() for other in kin])
+    read = [(run, Points(run.curve(), run.steps, run.values)) for run in read_runs(path, metric=metric)]
+    runs = [(run, points) for run, points in read if points.curve.is_complete and run.steps.size >= MIN_POINTS]
+    for index, (run, _) in enumerate(runs):
+        kin = [(other, points) for other, points in runs if other is not run and relatives(run, other)]
+        model = CollapseModel.fit([points.curve for _, points in kin])
         template = template_of_model(model, run.metric, run.recipe, run.family) if kin else None
         sigma = None if template is None else _window_noise(run, template)
         if template is not None and sigma is not None:
@@ -79,14 +80,12 @@ def _healthy_of(
             yield Healthy(source, "develop" if seen else "test", run, template, sigma, common, clean)
 
 
-def _freed_of_common_noise(run: RecordedRun, kin: Sequence[RecordedRun]) -> tuple[Template | None, CommonNoise | None]:
+def _freed_of_common_noise(
+    run: RecordedRun, kin: Sequence[tuple[RecordedRun, Points]]
+) -> tuple[Template | None, CommonNoise | None]:
     """Return template and common noise of the relatives with the run's batches, all steps in one order (as published)."""
     batch = run.recipe.batch_tokens if run.recipe is not None else None
-    points = [
-        Points(other.curve(), other.steps, other.values)
-        for other in kin
-        if other.recipe is not None and other.recipe.batch_tokens == batch
-    ]
+    points = [points for other, points in kin if other.recipe is not None and other.recipe.batch_tokens == batch]
     apart = [one for one in points if not shares_trunk(one, run.steps, run.values)]
     try:
         model, common = fit_with_common_noise(apart)

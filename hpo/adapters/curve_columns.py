@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,7 +79,7 @@ class Rows:
     def notes(self) -> tuple[str, ...]:
         """What the reader guessed and left out, in words; the same for all runs of a file but for the restarts."""
         guess = self.table.explanation(self.metric_column)
-        again = ", ".join(f"{step:g}" for step in self.restarts[:5]) + (", …" if len(self.restarts) > 5 else "")
+        again = listed([f"{step:g}" for step in self.restarts], 5)
         restarted = f"run {self.run_id}: restarted at {again}; where steps were logged twice the later ones count"
         return (*self.table.source.notes, *([guess] if guess else []), *([restarted] if self.restarts else []))
 
@@ -97,7 +98,7 @@ class Rows:
         cell = None if column is None else self._first_cell(column)
         return None if cell is None or cell == "" else cell if isinstance(cell, str) else str(cell)
 
-    @property
+    @cached_property
     def lr_log(self) -> tuple[FloatArray, FloatArray]:
         """Steps and learning rates of every row that logged one."""
         column = _own_lr_log(self.table, self.rows)
@@ -142,7 +143,7 @@ class Rows:
 
 
 class _Layout:
-    """Columns of one table by their role, each converted at most once."""
+    """Columns of one table by their role, each looked up and converted at most once, however many runs ask."""
 
     def __init__(self, source: CurveTable, told: Columns) -> None:
         self.source = source
@@ -195,9 +196,7 @@ class _Layout:
         return self._by_name.get(name.lower())
 
     def first_of(self, names: tuple[str, ...]) -> str | None:
-        return next((column for name in names if (column := self.find(name)) is not None), None) or first_of(
-            self._by_plain_name, names
-        )
+        return first_of(self._by_name, names) or first_of(self._by_plain_name, names)
 
     def numbers(self, column: str) -> FloatArray:
         if column not in self._numbers:
@@ -223,22 +222,22 @@ class _Layout:
         bounds = np.searchsorted(codes[rows], np.arange(len(names) + 1))
         return rows, names, bounds
 
-    @property
+    @cached_property
     def lr_log(self) -> str | None:
         """Column with the learning rate at each row, if any; ``lr`` may be one (see :meth:`Rows.number`)."""
         column = self._told("lr", self.told.lr) or self.first_of(LR_NAMES)
         return column if column is not None and self.source.is_numeric(column) else None
 
-    @property
+    @cached_property
     def metric_columns(self) -> list[str]:
         """Numeric columns that look like a loss or a score."""
         return [name for name in self.loss_columns + self._matching(SCORE) if not _END_VALUE.match(name)]
 
-    @property
+    @cached_property
     def loss_columns(self) -> list[str]:
         return [name for name in self._matching(LOSS) if not _END_VALUE.match(name)]
 
-    @property
+    @cached_property
     def setting_columns(self) -> list[str]:
         """Columns that may hold a setting: neither step, tokens, metric, LR log nor an id (varying ones drop out later)."""
         taken = {self.step, self.tokens, self.find("lr_at_step"), *self.metric_columns, *map(self.find, OWN_TEXTS)}
@@ -249,30 +248,24 @@ class _Layout:
 
 
 def split_runs(
-    source: CurveTable,
-    asked: str | None,
-    mode: Literal["min", "max"] | None,
-    own_metric: Metric | None,
-    told: Columns | None = None,
+    source: CurveTable, told: Columns, mode: Literal["min", "max"] | None, own_metric: Metric | None
 ) -> Iterator[Rows]:
     """Yield the rows of each run of a table, in order of appearance; a run without values of the metric has no points.
 
     Parameters
     ----------
-    asked : str or None
-        Column with the curve; None chooses (training loss, validation loss, the only loss).
+    told : Columns
+        Columns that the user names; without a loss one is chosen (training loss, validation loss, the only loss).
     mode : {"min", "max"} or None
         Direction; None reads it off the column's name.
     own_metric : Metric or None
         The metric of a file that states it.
-    told : Columns, optional
-        Columns that the user names; ``told.loss`` is ``asked``.
     """
-    layout = _Layout(source, replace(told or Columns(), loss=asked))
-    if own_metric is not None and asked in (None, own_metric.name):
+    layout = _Layout(source, told)
+    if own_metric is not None and told.loss in (None, own_metric.name):
         column, metric = own_metric.name, own_metric
     else:
-        column = _metric_column(layout, asked)
+        column = _metric_column(layout, told.loss)
         metric = _metric_of(layout, column, mode)
     rows, names, bounds = layout.order()
     logged = _Logged(layout, column)

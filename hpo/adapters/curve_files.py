@@ -168,10 +168,10 @@ def read_runs(
         Missing file, no rows, no step column, unknown run or metric, binary or damaged content: one line naming the
         file, what was expected and what was found.
     """
-    told = replace(columns or Columns(), loss=None)
-    metric = metric if metric is not None or columns is None else columns.loss
+    told = columns or Columns()
+    told = told if metric is None else replace(told, loss=metric)
     tables = (read_table(path, growing=growing) for path in find_files(paths))
-    runs = [one for table in tables for one in _runs_of(table, metric, mode, told)]
+    runs = [one for table in tables for one in _runs_of(table, told, mode)]
     runs = _distinct_names(runs)
     if run is None:
         return [one for _, one in runs]
@@ -228,15 +228,13 @@ def _scalars(run: RecordedRun) -> dict[str, str | float]:
     return {name: value if isinstance(value, str) else float(value) for name, value in out.items() if value is not None}
 
 
-def _runs_of(
-    table: CurveTable, metric: str | None, mode: Literal["min", "max"] | None, told: Columns
-) -> list[tuple[Path, RecordedRun]]:
+def _runs_of(table: CurveTable, told: Columns, mode: Literal["min", "max"] | None) -> list[tuple[Path, RecordedRun]]:
     about = _own_metadata(table)
     own_metric = None if about is None else Metric.from_dict(about["metric"])
-    every = split_runs(table, metric, mode, own_metric, told)
+    every = split_runs(table, told, mode, own_metric)
     runs = [(table.path, _recorded_run(rows, settings_are_hp=about is not None)) for rows in every if rows.steps.size]
     if not runs:
-        raise ValueError(f"{table.path}: no run has a value of {metric or 'a metric'}")
+        raise ValueError(f"{table.path}: no run has a value of {told.loss or 'a metric'}")
     return runs
 
 

@@ -99,14 +99,20 @@ def table_of(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     return table_of_columns({name: cells + [None] * (n_rows - len(cells)) for name, cells in columns.items()})
 
 
-def table_of_columns(columns: Mapping[str, Any]) -> pa.Table:
-    """Return an Arrow table of columns of equal length, lists or arrays; cells of mixed kinds become texts."""
+def table_of_columns(columns: Mapping[str, list[Any]]) -> pa.Table:
+    """Return an Arrow table of columns of equal length; cells of mixed kinds become texts."""
     return pa.table({name: _arrow_column(cells) for name, cells in columns.items()})
 
 
-def _arrow_column(cells: Any) -> pa.Array:
-    if isinstance(cells, np.ndarray | pa.Array | pa.ChunkedArray):
-        return cells if not isinstance(cells, np.ndarray) else pa.array(cells, from_pandas=False)
+def with_settings(table: pa.Table, settings: Mapping[str, Any]) -> pa.Table:
+    """Return the table with a column of each setting, the same in every row; a column of that name stays as it is."""
+    for name, value in settings.items():
+        if name not in table.column_names:
+            table = table.append_column(name, pa.array([value] * table.num_rows))
+    return table
+
+
+def _arrow_column(cells: list[Any]) -> pa.Array:
     try:
         return pa.array(cells, from_pandas=False)
     except (pa.ArrowException, OverflowError):

@@ -111,9 +111,7 @@ def monitor(
         raise typer.Exit(1)
 
 
-def _read(
-    path: str, run: str | None, metric: str | None, columns: Columns | None = None, *, growing: bool = False
-) -> RecordedRun:
+def _read(path: str, run: str | None, metric: str | None, *, columns: Columns, growing: bool) -> RecordedRun:
     from hpo.adapters.curve_files import read_runs
 
     runs = read_runs([path], run=run, metric=metric, columns=columns, growing=growing)

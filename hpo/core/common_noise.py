@@ -93,14 +93,15 @@ def fit_with_common_noise(runs: Sequence[Points]) -> tuple[CollapseModel, Common
     usable = [one for one in runs if why_not_reference(one.curve) is None and one.curve.metric.transform == "log"]
     if not usable:
         raise ValueError("common noise needs complete runs with a positive loss; found none")
+    tellers = [_tellers(k, usable) for k in range(len(usable))]
+    if not any(tellers):
+        raise ValueError(f"runs on the same batches log the same steps; found fewer than {MIN_SHARED} in common")
     model = CollapseModel.fit([one.curve for one in usable])
     for _ in range(ROUNDS):
         rough = [_rough_part(one, model) for one in usable]
-        model = CollapseModel.fit([_freed(k, usable, rough) for k in range(len(usable))])
+        model = CollapseModel.fit([_freed(k, usable, rough, by) for k, by in enumerate(tellers)])
     noise = _mean([(one.steps, own) for one, own in zip(usable, rough, strict=True)])
-    if len(usable) > 1 and not any(_others(k, usable) for k in range(len(usable))):
-        raise ValueError(f"runs on the same batches log the same steps; found fewer than {MIN_SHARED} in common")
-    alone = [float(np.mean(left**2)) for k in range(len(usable)) if (left := _own_part(k, usable, rough)).size]
+    alone = [float(np.mean(left**2)) for k, by in enumerate(tellers) if (left := _own_part(k, usable, rough, by)).size]
     own = float(np.median(alone)) if alone else None
     if own is not None and own > MOSTLY_SHARED * noise.variance:
         raise ValueError(
@@ -133,8 +134,13 @@ def _smooth_mean(template: Template, fractions: FloatArray) -> FloatArray:
     return template.mean_at(fractions)
 
 
-def _others(k: int, runs: Sequence[Points]) -> list[int]:
-    """Return which runs tell the k-th of common noise: those with steps in common that are not the same run."""
+def _tellers(k: int, runs: Sequence[Points]) -> list[int]:
+    """Return which runs tell the k-th of common noise: those with steps in common that are not the same run.
+
+    A single run tells itself.
+    """
+    if len(runs) == 1:
+        return [k]
     mine = runs[k]
     return [
         j
@@ -145,17 +151,17 @@ def _others(k: int, runs: Sequence[Points]) -> list[int]:
     ]
 
 
-def _freed(k: int, runs: Sequence[Points], rough: Sequence[FloatArray]) -> Curve:
+def _freed(k: int, runs: Sequence[Points], rough: Sequence[FloatArray], tellers: Sequence[int]) -> Curve:
     """Return the k-th run's curve without the noise that others show; of a single run, without its own fast part."""
-    c, known = _shown_by_others(k, runs, rough)
+    c, known = _told(k, runs, rough, tellers)
     if known.sum() < MIN_SHARED:
         return runs[k].curve
     return runs[k].with_values(runs[k].values * np.exp(-_share(rough[k], c, known) * c))
 
 
-def _own_part(k: int, runs: Sequence[Points], rough: Sequence[FloatArray]) -> FloatArray:
+def _own_part(k: int, runs: Sequence[Points], rough: Sequence[FloatArray], tellers: Sequence[int]) -> FloatArray:
     """Return what is left of the k-th run's fast part without the noise that others show; empty where none do."""
-    c, known = _shown_by_others(k, runs, rough)
+    c, known = _told(k, runs, rough, tellers)
     if len(runs) == 1 or known.sum() < MIN_SHARED:
         return np.zeros(0)
     return (rough[k] - _share(rough[k], c, known) * c)[known]
@@ -165,13 +171,14 @@ def _share(rough: FloatArray, c: FloatArray, known: NDArray[np.bool_]) -> float:
     return float(np.clip((rough[known] @ c[known]) / max(float(c @ c), 1e-300), 0.0, 1.0))
 
 
-def _shown_by_others(k: int, runs: Sequence[Points], rough: Sequence[FloatArray]) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Return the others' mean fast part at the k-th run's steps, 0 where it is unknown, and where it is known."""
+def _told(
+    k: int, runs: Sequence[Points], rough: Sequence[FloatArray], tellers: Sequence[int]
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Return the tellers' mean fast part at the k-th run's steps, 0 where it is unknown, and where it is known."""
     nothing = np.zeros(runs[k].steps.size), np.zeros(runs[k].steps.size, dtype=bool)
-    others = _others(k, runs) if len(runs) > 1 else [k]
-    if not others:
+    if not tellers:
         return nothing
-    shared = _mean([(runs[j].steps, rough[j]) for j in others])
+    shared = _mean([(runs[j].steps, rough[j]) for j in tellers])
     if shared.steps.size == 0:
         return nothing
     at = np.searchsorted(shared.steps, runs[k].steps).clip(0, shared.steps.size - 1)

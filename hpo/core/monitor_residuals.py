@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.core.change import DOF_PER_BIN, NOISE_FLOOR, Change, noise_about, noise_per_point
+from hpo.core.change import CLIP_SD, DOF_PER_BIN, NOISE_FLOOR, Change, noise_about, noise_per_point
 from hpo.core.common_noise import CommonNoise
 from hpo.core.curve import Curve, CurveStream
 from hpo.core.template import Template
@@ -65,9 +65,8 @@ class Seen:
         d = y[use] - mean
         if fractions.size < MIN_BINS:
             return cls(fractions, mean, d, slow, math.nan, math.nan)
-        off, measured, known, dof = np.zeros(d.size), *_own_noise(curve, use, d)
-        if shared is not None:
-            off, measured, known, dof = _less_common(d, counts, shared, use) or (off, measured, known, dof)
+        told = None if shared is None else _less_common(d, counts, shared, use)
+        off, measured, known, dof = told or _own_noise(curve, use, d)
         measured[-1] = max(measured[-1], _partial_noise(curve, use))
         noise = measured + known + NOISE_FLOOR**2
         dof = min(dof * float(np.median(noise / measured)) ** 2, MOST_DOF)  # the rest is not estimated here (Satterthwaite)
@@ -80,8 +79,8 @@ class Seen:
         return float(0.5 * (self.fractions[change.onset - 1] + self.fractions[change.onset]))
 
 
-def _own_noise(curve: Curve, use: NDArray[np.bool_], d: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-    """Return the variance of each bin as measured on the run, nothing known beside it, and degrees of freedom.
+def _own_noise(curve: Curve, use: NDArray[np.bool_], d: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    """Return what :func:`_less_common` does where nothing is common: the variance of each bin is measured on the run.
 
     Where the scatter within bins agrees with that between them, points are independent and both are used: the scatter within
     is known almost exactly. Else (noise shared with the reference, or correlated in time) only that between bins counts.
@@ -94,7 +93,7 @@ def _own_noise(curve: Curve, use: NDArray[np.bool_], d: FloatArray) -> tuple[Flo
         within = float(np.median(scatter[several]) * _median_to_mean(float(np.median(counts[several]))))
         if 0.5 < between / max(within, 1e-300) < 2.0:
             between, dof = max(within, 0.5 * (between + within)), 4.0 * dof
-    return between / counts, np.zeros(d.size), dof
+    return np.zeros(d.size), between / counts, np.zeros(d.size), dof
 
 
 def _less_common(
@@ -131,7 +130,7 @@ def _share_of(noise: FloatArray, d: FloatArray, counts: FloatArray) -> float:
     share, weights = 1.0, np.ones(x.size)
     for _ in range(3):
         off = np.abs(y - share * x)
-        limit = 2.5 * float(np.median(off)) / 0.6745
+        limit = CLIP_SD * float(np.median(off)) / 0.6745
         weights = np.minimum(1.0, limit / np.maximum(off, 1e-300))
         share = float((weights * x) @ y / max(float((weights * x) @ x), 1e-300))
     error = float(weights @ (y - share * x) ** 2) / max(x.size - 2, 1) / max(float(x @ x), 1e-300)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hpo.adapters.curve_tables import CurveTable, table_of
-from hpo.adapters.readers.reader import Reader, Source
+from hpo.adapters.readers.reader import Reader, Source, parsed_json
 
 FILE = "trainer_state.json"
 _CHECKPOINT = "checkpoint-"
@@ -24,10 +24,7 @@ def _recognises(source: Source) -> bool:
 
 
 def _read(source: Source) -> CurveTable:
-    try:
-        state = json.loads(source.path.read_bytes())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"line {error.lineno} is not JSON ({error.msg})") from None
+    state = parsed_json(source.path.read_bytes())
     history = state.get("log_history") if isinstance(state, dict) else None
     if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
         raise ValueError("expected a list of objects in log_history")

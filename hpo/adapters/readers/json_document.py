@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 
 from hpo.adapters.curve_tables import CurveTable, table_of, table_of_columns
-from hpo.adapters.readers.reader import Reader, Source
+from hpo.adapters.readers.reader import Reader, Source, parsed_json
 
 _OPENS = re.compile(rb"\{\s*[\"}]|\[\s*[{\]]")  # of a log for people ``{'loss': 3}`` or ``[10:30] step 1`` may be the beginning
 _HOLDERS = ("history", "log_history", "rows", "data", "metrics", "logs")
 
 
 def _recognises(source: Source) -> bool:
-    head = source.head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    head = source.opening
     if not source.is_text or not _OPENS.match(head):
         return False
     return head[:1] == b"[" or not _first_line_is_an_object(head) or source.path.suffix.lower() == ".json"
@@ -33,11 +33,7 @@ def _first_line_is_an_object(head: bytes) -> bool:
 
 
 def _read(source: Source) -> CurveTable:
-    text = source.path.read_bytes().decode("utf-8-sig")
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"line {error.lineno} is not JSON ({error.msg})") from None
+    document = parsed_json(source.path.read_bytes().decode("utf-8-sig"))
     return CurveTable(source.path, _table(document), source.path.stem)
 
 

@@ -17,7 +17,7 @@ _OPENS = re.compile(rb"\{\s*[\"}]")
 
 
 def _recognises(source: Source) -> bool:
-    return source.is_text and _OPENS.match(source.head.removeprefix(b"\xef\xbb\xbf").lstrip()) is not None
+    return source.is_text and _OPENS.match(source.opening) is not None
 
 
 def _read(source: Source) -> CurveTable:

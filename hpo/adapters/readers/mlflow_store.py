@@ -11,9 +11,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from hpo.adapters.curve_tables import CurveTable
+from hpo.adapters.curve_tables import CurveTable, with_settings
 from hpo.adapters.readers.reader import Reader, Source
 from hpo.adapters.readers.series import merged
 
@@ -39,10 +37,7 @@ def _read(source: Source) -> CurveTable:
     if not files:
         raise ValueError("found no metrics")
     series = {file.relative_to(home).as_posix(): _series(file) for file in files}
-    table = merged(series)
-    for name, value in _params(source.path).items():
-        if name not in table.column_names:
-            table = table.append_column(name, pa.array([value] * table.num_rows))
+    table = with_settings(merged(series), _params(source.path))
     return CurveTable(source.path, table, _text(source.path / _NAME) or source.path.name)
 
 

@@ -6,10 +6,12 @@ nothing that is in a file. It raises ``ValueError`` with what it found; the regi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from hpo.adapters.curve_tables import CurveTable
 
@@ -44,6 +46,11 @@ class Source:
         return data[: data.rfind(b"\n") + 1] if self.growing else data
 
     @property
+    def opening(self) -> bytes:
+        """The first bytes without a byte order mark and blanks."""
+        return self.head.removeprefix(b"\xef\xbb\xbf").lstrip()
+
+    @cached_property
     def is_text(self) -> bool:
         """True if the file begins as UTF-8 text without zero bytes."""
         if b"\0" in self.head:
@@ -80,6 +87,14 @@ class Reader:
     recognises: Callable[[Source], bool]
     read: Callable[[Source], CurveTable]
     sources_in: Callable[[Path], list[Path]] = nothing_in
+
+
+def parsed_json(text: str | bytes) -> Any:
+    """Return a whole JSON document; the ``ValueError`` says on which line it is none."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {error.lineno} is not JSON ({error.msg})") from None
 
 
 def need(package: str, what: str) -> ValueError:

@@ -19,9 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from hpo.adapters.curve_tables import CurveTable, table_of
+from hpo.adapters.curve_tables import CurveTable, table_of, with_settings
 from hpo.adapters.readers.reader import Reader, Source, need
 
 _MAGIC = b":W&B"
@@ -84,10 +82,7 @@ def _read(source: Source) -> CurveTable:
     rows, config, run_id, notes = _parsed(data, source.path)
     if not rows:
         raise ValueError("; ".join(["found no history", *notes]))
-    table = table_of(rows)
-    for name, value in config.items():
-        if name not in table.column_names:
-            table = table.append_column(name, pa.array([value] * table.num_rows))
+    table = with_settings(table_of(rows), config)
     return CurveTable(source.path, table, run_id or source.path.stem, tuple(notes))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -48,6 +49,25 @@ def folder(tmp_path):
 
 def write(path, lines):
     path.write_text("\n".join([HEADER, *lines]) + "\n")
+
+
+@contextmanager
+def growing(path, lines):
+    """Append the lines to the log from another thread, each in two pieces, as a training run does."""
+
+    def grow():
+        with path.open("a") as log:
+            for k, line in enumerate(lines):
+                log.write(line[:9])
+                log.flush()
+                log.write(line[9:] + "\n")
+                log.flush()
+                time.sleep(0.1 if k % 10 == 0 else 0)
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    yield
+    writer.join()
 
 
 @pytest.fixture
@@ -96,20 +116,8 @@ def test_overfitting_is_told_by_the_validation_loss(hpo, folder):
 def test_following_alarms_while_the_log_grows(hpo, folder):
     lines = rows("grow", 1.9, 13, fault=np.where(T >= 0.5, 0.03, 0.0))
     write(folder / "grow.csv", lines[:150])
-
-    def grow():
-        with (folder / "grow.csv").open("a") as log:
-            for k, line in enumerate(lines[150:300]):
-                log.write(line[:9])
-                log.flush()
-                log.write(line[9:] + "\n")
-                log.flush()
-                time.sleep(0.1 if k % 10 == 0 else 0)
-
-    writer = threading.Thread(target=grow)
-    writer.start()
-    code, out, _ = hpo(folder / "grow.csv", "--model", folder / "model.json", "--follow", "--poll", 0.02, "--json")
-    writer.join()
+    with growing(folder / "grow.csv", lines[150:300]):
+        code, out, _ = hpo(folder / "grow.csv", "--model", folder / "model.json", "--follow", "--poll", 0.02, "--json")
     said = json.loads(out)
     assert (code, said["status"]) == (1, "alarm")
     assert 0.5 <= said["detected_at"] <= 0.56
@@ -128,20 +136,8 @@ def test_logs_of_other_formats_are_followed_through_a_restart(hpo, folder, form)
     lines = as_text(rows("grow", 1.9, 13, fault=np.where(T >= 0.5, 0.03, 0.0)), form)
     path = folder / f"grow.{form}"
     path.write_text("\n".join(lines[:150]) + "\n")
-
-    def grow():
-        with path.open("a") as log:
-            for k, line in enumerate([*lines[150:180], *lines[160:300]]):  # a restart from step 161
-                log.write(line[:9])
-                log.flush()
-                log.write(line[9:] + "\n")
-                log.flush()
-                time.sleep(0.1 if k % 10 == 0 else 0)
-
-    writer = threading.Thread(target=grow)
-    writer.start()
-    code, out, _ = hpo(path, "--model", folder / "model.json", "--follow", "--poll", 0.02, "--json")
-    writer.join()
+    with growing(path, [*lines[150:180], *lines[160:300]]):  # a restart from step 161
+        code, out, _ = hpo(path, "--model", folder / "model.json", "--follow", "--poll", 0.02, "--json")
     said = json.loads(out)
     assert (code, said["status"]) == (1, "alarm")
     assert 0.5 <= said["detected_at"] <= 0.56
