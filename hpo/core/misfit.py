@@ -36,6 +36,7 @@ class MisfitPrior:
     scale_weight: float
     covariance_weight: float
     tail_dof: float
+    scale_dof: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def fit_misfit(error: FloatArray, n_free: float, nodes: FloatArray, prior: Misfi
     variance = _variance(weights, energy, n_free, prior)
     brownian = variance * np.minimum(age[:, None], age[None, :])
     covariance = _pooled(brownian, prior.covariance_weight, (weights[:, None] * error).T @ error, n_free)
-    dof = min(prior.scale_weight + n_free, prior.tail_dof + _ENERGY_DOF)
+    dof = min(prior.scale_weight + n_free, min(prior.tail_dof, prior.scale_dof) + _ENERGY_DOF)
     shares = weights / max(prior.covariance_weight + n_free, 1e-12)  # 0 where the prior's weight is infinite
     return Misfit(np.asarray(covariance, dtype=np.float64), math.sqrt(variance), max(dof, 1.0), shares)
 

@@ -229,13 +229,13 @@ class CollapseModel:
         group = [(i, prefix) for i, prefix in zip(members, made, strict=True) if prefix is not None]
         if not group:
             return []
-        aligned = align_jointly([prefix for _, prefix in group], shape.covariance)
+        aligned = align_jointly([prefix for _, prefix in group], shape.covariance, shape.settings.scale_dof)
         for k, (i, _) in enumerate(group):
             found.about[i]["misfit"] = float(aligned.misfit[k])
             found.status[i] = "ok" if aligned.misfit[k] <= self.settings.max_misfit else "bad_misfit"
         judged = [k for k, (i, _) in enumerate(group) if found.status[i] == "ok"]
-        scales = np.array([shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in group])
-        covariance = (aligned.covariance * np.outer(*2 * [np.maximum(aligned.misfit, 1.0) * scales]))[np.ix_(judged, judged)]
+        scales = aligned.scale * [shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in group]
+        covariance = (aligned.covariance * np.outer(scales, scales))[np.ix_(judged, judged)]
         return [([group[k][0] for k in judged], aligned.level[judged], covariance, shape.dof)] if judged else []
 
 

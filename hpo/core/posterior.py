@@ -15,10 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import block_diag, cho_factor, cho_solve
+from scipy.linalg import block_diag, cho_factor, cho_solve, solve_triangular
 
 FloatArray = NDArray[np.float64]
 _OUTLIER_PASSES = 3
+OWN_COMPONENTS = 3
+MOSTLY = 0.5
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,14 @@ class Alignment:
         Its covariance.
     misfit : ndarray, shape (n_trials,)
         Root mean square of each prefix's standardised residuals; 1 is as expected, 0 where a prefix is one bin.
+    scale : ndarray, shape (n_trials,)
+        By what to multiply each trial's own sd: how far it has strayed from its family so far, see :func:`own_scale`.
     """
 
     level: FloatArray
     covariance: FloatArray
     misfit: FloatArray
+    scale: FloatArray
 
 
 def generalised_mean(d: FloatArray, covariance: FloatArray) -> tuple[float, float, FloatArray]:
@@ -97,7 +102,38 @@ def tempered_noise(prefix: Prefix, covariance: FloatArray, outlier_sd: float) ->
     return noise
 
 
-def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray) -> Alignment:
+def own_scale(prefix: Prefix, covariance: FloatArray, dof: float) -> float:
+    """Return by what a trial's own misfit seems larger or smaller than K says.
+
+    Parameters
+    ----------
+    covariance : ndarray, shape (n_nodes, n_nodes)
+        K.
+    dof : float
+        Of the law of the runs' scales: a run's misfit is λ^½ times one of covariance K, λ ~ inverse gamma (dof/2, dof/2).
+
+    Notes
+    -----
+    Given m independent standardised components z of its departures so far, E λ ∝ (dof + Σz²)/(dof + m). Taken are the (at most
+    :data:`OWN_COMPONENTS`) directions in which misfit stands out most from noise, if it is most of what is seen there: they
+    are slow ones, and a run that strays there goes on to stray.
+    """
+    n = prefix.offset.size
+    if n < 2 or np.isinf(dof):
+        return 1.0
+    spread = _spread(prefix, covariance)
+    root = np.linalg.cholesky(spread + np.diag(prefix.noise))
+    ones, d = (solve_triangular(root, x, lower=True) for x in (np.ones(n), prefix.offset))
+    level = ones / np.linalg.norm(ones)
+    signal = solve_triangular(root, solve_triangular(root, spread, lower=True).T, lower=True)
+    signal = signal - np.outer(level, level @ signal)
+    shares, directions = np.linalg.eigh(signal - np.outer(signal @ level, level))
+    slow = np.arange(n) >= n - OWN_COMPONENTS
+    z = directions[:, slow & (shares > MOSTLY)].T @ (d - level * (level @ d))
+    return float(np.sqrt((dof + z @ z) / (dof + z.size)))
+
+
+def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof: float = np.inf) -> Alignment:
     """Return the joint distribution of the final values of trials that share one shape.
 
     Parameters
@@ -106,6 +142,8 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray) -> Alignme
         Each with at least one bin.
     covariance : ndarray, shape (n_nodes, n_nodes)
         K.
+    scale_dof : float
+        Of :func:`own_scale`; infinite: all scales are 1.
 
     Notes
     -----
@@ -116,7 +154,7 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray) -> Alignme
     k_used = covariance[np.ix_(used, used)]
     p = prefixes[0].loadings.size
     n_latent = p * used.size
-    levels, variances, misfits = (np.zeros(len(prefixes)) for _ in range(3))
+    levels, variances, misfits, scales = (np.zeros(len(prefixes)) for _ in range(4))
     gram, pull = np.zeros((n_latent, n_latent)), np.zeros(n_latent)
     loadings = np.zeros((len(prefixes), n_latent))
     for i, prefix in enumerate(prefixes):
@@ -129,10 +167,10 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray) -> Alignme
         gram += np.kron(np.outer(prefix.loadings, prefix.loadings), w.T @ projected)
         pull += np.kron(prefix.loadings, projected.T @ prefix.offset)
         loadings[i] = np.kron(prefix.loadings, ones @ w / total)
-        misfits[i] = _misfit(prefix, covariance)
+        misfits[i], scales[i] = _misfit(prefix, covariance), own_scale(prefix, covariance, scale_dof)
     mean_u, cov_u = _shared_deviation(gram, pull, k_used, p)
     level = levels - loadings @ mean_u
-    return Alignment(level, np.diag(variances) + loadings @ cov_u @ loadings.T, misfits)
+    return Alignment(level, np.diag(variances) + loadings @ cov_u @ loadings.T, misfits, scales)
 
 
 def _shared_deviation(gram: FloatArray, pull: FloatArray, k_used: FloatArray, p: int) -> tuple[FloatArray, FloatArray]:

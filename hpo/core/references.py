@@ -7,7 +7,7 @@ so that a run whose τ is unknown is still compared with its family, on what is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +22,7 @@ from hpo.core.schedules import schedules_match
 from hpo.core.shape import (
     NODES,
     Coordinates,
+    Kin,
     Shape,
     ShapeSettings,
     common_controls,
@@ -102,11 +103,15 @@ class Reference:
 
 @dataclass(frozen=True)
 class Family:
-    """References that one shape is fitted to: one metric and label, and one schedule unless ``response`` joins them all."""
+    """References that one shape is fitted to: one metric and label, and one schedule unless ``response`` joins them all.
+
+    ``kin`` are the same label's other schedules: how much one run strays from its schedule's curve is estimated together.
+    """
 
     references: tuple[Reference, ...]
     settings: ShapeSettings
     response: ResponseMean | None = None
+    kin: tuple[Family, ...] = ()
 
     @property
     def name(self) -> str:
@@ -166,8 +171,12 @@ class Family:
         if controls not in self._shapes:
             residuals = np.stack([r.residuals for r in self.references])
             means = np.stack([self.mean_curve(r.recipe, NODES) for r in self.references])
-            self._shapes[controls] = fit_shape(residuals, self._coordinates, controls, self.settings, means)
+            self._shapes[controls] = fit_shape(residuals, self._coordinates, controls, self.settings, means, self._kin)
         return self._shapes[controls]
+
+    @cached_property
+    def _kin(self) -> Kin:
+        return Kin.of([one.shape_for([]) for one in self.kin])
 
     @cached_property
     def _ranges(self) -> dict[str, tuple[float, float]]:
@@ -219,8 +228,14 @@ def families_of(references: Sequence[Reference], settings: ShapeSettings) -> tup
     """
     by_label = _grouped(references, lambda a, b: (a.family, a.metric) == (b.family, b.metric))
     joined = [_joined(group, settings) for group in by_label] if settings.mean == "response" else []
-    by_schedule = [g for group in by_label for g in _grouped(group, lambda a, b: _same_schedule(a.recipe, b.recipe))]
-    return (*(f for f in joined if f is not None), *(Family(tuple(g), settings) for g in by_schedule))
+    by_schedule = [f for group in by_label for f in _by_schedule(group, settings)]
+    return (*(f for f in joined if f is not None), *by_schedule)
+
+
+def _by_schedule(group: Sequence[Reference], settings: ShapeSettings) -> list[Family]:
+    """Return one label's families of one schedule each, every one with the others as kin."""
+    alone = [Family(tuple(g), settings) for g in _grouped(group, lambda a, b: _same_schedule(a.recipe, b.recipe))]
+    return [replace(one, kin=tuple(k for k in alone if k is not one)) for one in alone]
 
 
 def _joined(group: Sequence[Reference], settings: ShapeSettings) -> Family | None:

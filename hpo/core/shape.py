@@ -16,7 +16,8 @@ towards a Brownian motion in −log t̂; predictions are Student-t.
 
 Effects have a prior size of their own, not one relative to the misfit: runs that scatter widely for reasons unknown must not
 be explained by τ. So where the fitted misfit is above its prior, effect and schedule sds shrink by as much. Where a
-schedule is unknown, τ is not used. How K is fitted: :mod:`hpo.core.misfit`.
+schedule is unknown, τ is not used. How K is fitted: :mod:`hpo.core.misfit`; schedules of one label share it, since few runs of
+one schedule say little of it.
 """
 
 from __future__ import annotations
@@ -72,6 +73,9 @@ class ShapeSettings:
     tail_dof : float
         Degrees of freedom of the law of the references' own misfits: a run that follows the family badly counts less in K.
         Infinite: all count alike.
+    scale_dof : float
+        Degrees of freedom of the law of a run's own scale: the fewer, the more its interval follows how far it has strayed so
+        far (:func:`hpo.core.posterior.own_scale`). Infinite: all runs have the references' scale.
     outlier_sd : float
         Bins further than this many sd from what all others say (spikes) lose their weight; infinite: none does.
 
@@ -92,14 +96,16 @@ class ShapeSettings:
     schedule_length: float = 0.1
     mean: str = "response"
     tail_dof: float = 4.0
+    scale_dof: float = 1.0
     outlier_sd: float = 4.0
 
     def __post_init__(self) -> None:
         for name in ("brownian_sd", "covariance_weight", "scale_weight", "template_sd", "schedule_sd", "outlier_sd"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be at least 0; found {getattr(self, name)!r}")
-        if not self.tail_dof > 0:
-            raise ValueError(f"tail_dof must be above 0; found {self.tail_dof!r}")
+        for name in ("tail_dof", "scale_dof"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0; found {getattr(self, name)!r}")
         if self.mean not in ("response", "surrogate", "none"):
             raise ValueError(f"mean must be response, surrogate or none; found {self.mean!r}")
 
@@ -162,6 +168,42 @@ def residuals_at_nodes(curve: Curve, nodes: FloatArray = NODES) -> FloatArray:
     inside = np.interp(np.log(nodes), np.log(seen), y)
     reach = curve.fractions[curve.fractions > 0][0] * (1 - 1e-9)
     return np.where(nodes >= reach, inside - end, np.nan)
+
+
+@dataclass(frozen=True)
+class Kin:
+    """Regression errors of related references, which share K.
+
+    Attributes
+    ----------
+    errors : ndarray, shape (n_runs, N_BINS)
+        At :data:`NODES`; NaN where their own fit has none.
+    n_free : float
+        Degrees of freedom that their fits have left.
+    """
+
+    errors: FloatArray
+    n_free: float
+
+    @classmethod
+    def none(cls) -> Kin:
+        """Return no errors at all."""
+        return cls(np.zeros((0, NODES.size)), 0.0)
+
+    @classmethod
+    def of(cls, shapes: Sequence[Shape]) -> Kin:
+        """Return the errors of fitted shapes."""
+        parts = [np.full((len(shape.runs), NODES.size), np.nan) for shape in shapes]
+        for part, shape in zip(parts, shapes, strict=True):
+            part[:, np.isin(NODES, shape.nodes)] = shape.solved
+        free = sum(float(np.trace(shape.inverse)) for shape in shapes)
+        return cls(np.concatenate([cls.none().errors, *parts]), free)
+
+    def at(self, keep: NDArray[np.bool_]) -> Kin:
+        """Return the errors at the nodes in ``keep``, of the runs that have them all."""
+        part = self.errors[:, keep]
+        whole = np.all(np.isfinite(part), axis=1)
+        return Kin(part[whole], self.n_free * float(whole.mean()) if whole.size else 0.0)
 
 
 @dataclass(frozen=True)
@@ -338,6 +380,7 @@ def fit_shape(
     controls: tuple[str, ...],
     settings: ShapeSettings,
     means: FloatArray | None = None,
+    kin: Kin | None = None,
 ) -> Shape:
     """Return the shape fitted to references.
 
@@ -351,24 +394,31 @@ def fit_shape(
         The controls to use, of :func:`common_controls`.
     means : ndarray, shape (n_runs, N_BINS), optional
         m(t̂; x_i).
+    kin : Kin, optional
+        What the same model's other schedules say of one run's misfit: it helps to estimate K, nothing else.
     """
     keep = np.all(np.isfinite(residuals), axis=0)
     nodes = NODES[keep]
     target = residuals[:, keep] - (0.0 if means is None else means[:, keep])
     centre = np.array([np.mean([run.controls[c] for run in runs]) for c in controls])
-    prior = MisfitPrior(settings.brownian_sd, settings.scale_weight, settings.covariance_weight, settings.tail_dof)
+    prior = MisfitPrior(
+        settings.brownian_sd, settings.scale_weight, settings.covariance_weight, settings.tail_dof, settings.scale_dof
+    )
     effects = run_kernel(runs, runs, controls, centre, replace(settings, template_sd=0.0))
     rest = settings.template_sd**2 + np.eye(len(runs))
     share = 0.0 if settings.brownian_sd > 0 else 1.0
+    others = (kin or Kin.none()).at(keep)
     for _ in range(_SHARE_PASSES):  # from no effects at all: two runs that scatter widely stay unexplained
         inverse: FloatArray = np.asarray(np.linalg.inv(rest + share**2 * effects), dtype=np.float64)
         solved = inverse @ target  # also the regression errors: R − k(k + 1)⁻¹R
-        misfit = fit_misfit(solved, float(np.trace(inverse)), nodes, prior)
+        n_free = float(np.trace(inverse)) + others.n_free
+        misfit = fit_misfit(np.concatenate((solved, others.errors)), n_free, nodes, prior)
         last, share = share, min(1.0, settings.brownian_sd / max(misfit.scale, 1e-300))
         if settings.brownian_sd == 0 or abs(share - last) < 1e-3:
             break
     used = _with_effects(settings, last)
-    return Shape(nodes, controls, misfit.covariance, misfit.dof, used, centre, tuple(runs), inverse, solved, misfit.shares)
+    shares = misfit.shares[: len(runs)]
+    return Shape(nodes, controls, misfit.covariance, misfit.dof, used, centre, tuple(runs), inverse, solved, shares)
 
 
 _SHARE_PASSES = 8

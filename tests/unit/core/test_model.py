@@ -94,6 +94,22 @@ def test_the_interval_narrows_as_training_goes_on():
     assert sds == sorted(sds, reverse=True)
 
 
+def test_other_schedules_tell_how_far_one_run_strays():
+    """Few runs a schedule leave little to estimate that from; which curve a schedule has is still its own runs' matter."""
+    named = {name: schedule(name) for name in ("linear", "cosine", "constant")}
+    runs = {
+        name: [surrogate_curve(recipe(tau=tau, sched=of), final=3.0 + tau, run_id=f"{name}-{tau}") for tau in TAUS]
+        for name, of in named.items()
+    }
+    settings = ModelSettings(shape=ShapeSettings(mean="none"))
+    prefix = target(tau=0.15)
+    few, many = CollapseModel.fit(runs["linear"], settings), CollapseModel.fit(sum(runs.values(), []), settings)
+    alone, with_kin = few.forecast(prefix), many.forecast(prefix)
+    assert with_kin.n_references == alone.n_references == len(TAUS)
+    assert with_kin.sd < 0.8 * alone.sd
+    assert with_kin.dof > alone.dof
+
+
 def test_a_size_far_from_the_references_is_forecast_with_a_wider_interval():
     model = CollapseModel.fit(references())
     near, far = (model.forecast(surrogate_curve(recipe(tau=0.15, n_params=n), until=0.2)).sd for n in (6e5, 3e7))

@@ -3,7 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpo.core.posterior import Law, Prefix, align_jointly, generalised_mean, probability_best, tempered_noise
+from hpo.core.posterior import (
+    Law,
+    Prefix,
+    align_jointly,
+    generalised_mean,
+    own_scale,
+    probability_best,
+    tempered_noise,
+)
 
 NODES = np.array([0.1, 0.2, 0.3, 0.5])
 K = 0.02**2 * np.minimum(*np.meshgrid(-np.log(NODES), -np.log(NODES)))
@@ -71,3 +79,21 @@ def test_two_seeds_of_draws_agree_with_the_normal_probability():
 
 def test_ties_share_the_probability_of_being_best():
     np.testing.assert_allclose(probability_best(np.zeros((10, 4))), 0.25)
+
+
+def test_a_run_that_strays_slowly_has_a_wider_law_and_one_that_follows_a_narrower_one():
+    follows, strays = prefix([1.0, 1.0, 1.0, 1.0]), prefix([1.2, 1.15, 1.1, 1.05])
+    assert own_scale(follows, K, 1.0) < 0.6 < 1.5 < own_scale(strays, K, 1.0)
+    assert own_scale(strays, K, np.inf) == own_scale(prefix([1.0]), K, 1.0) == 1.0
+
+
+def test_noise_alone_does_not_widen_a_law():
+    draw = np.random.default_rng(0)
+    noisy = prefix(1.0 + 0.3 * draw.standard_normal(4), noise=0.09)
+    assert own_scale(noisy, 1e-4 * K, 1.0) == 1.0
+
+
+def test_drawn_from_its_own_law_the_scale_is_one_in_the_mean():
+    draw, root = np.random.default_rng(0), np.linalg.cholesky(K + 1e-6 * np.eye(4))
+    squares = [own_scale(prefix(row, loadings=(0.0,)), K, 4.0) ** 2 for row in (root @ draw.standard_normal((4, 2000))).T]
+    assert np.mean(squares) == pytest.approx(1.0, abs=0.04)
