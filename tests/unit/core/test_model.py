@@ -103,7 +103,7 @@ def test_other_schedules_tell_how_far_one_run_strays():
     }
     settings = ModelSettings(shape=ShapeSettings(mean="none"))
     prefix = target(tau=0.15)
-    few, many = CollapseModel.fit(runs["linear"], settings), CollapseModel.fit(sum(runs.values(), []), settings)
+    few, many = (CollapseModel.fit(rows, settings) for rows in (runs["linear"], [r for rows in runs.values() for r in rows]))
     alone, with_kin = few.forecast(prefix), many.forecast(prefix)
     assert with_kin.n_references == alone.n_references == len(TAUS)
     assert with_kin.sd < 0.8 * alone.sd
