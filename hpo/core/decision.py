@@ -6,7 +6,8 @@ so nothing is spent by looking again.
 
 Two rules share it. :func:`select` judges everybody at once, at the stopping fraction, and keeps the smallest set that holds
 the best with probability at least 1 − α. :func:`decide` judges one trial as it goes, against the best final value known; a
-single stop may spend at most :data:`SHARE` of what is left, so that the budget lasts for any number of trials.
+single stop may spend at most :data:`SHARE` of what is left, so that the budget lasts for any number of trials. Its P(best) is
+that of the joint law of the trial and its rivals where the caller has one.
 
 Precedence in both: a non-finite value stops · sustained divergence stops (in :func:`decide`, unless the trial is still better
 than the best final value) · before the minimum fraction or in warm-up nothing else does · a forecast that abstains never stops
@@ -16,7 +17,7 @@ anything · the forecast.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -30,6 +31,8 @@ Action = Literal["continue", "pause", "stop"]
 Number = float | int | str | None
 SHARE = 0.1
 """Largest share of the remaining error budget that one stop of :func:`decide` may spend."""
+LIKELY = 0.5
+"""A trial more likely than this to beat the best final value, by its forecast alone, goes on without another question."""
 
 REASONS = {
     "non_finite": "a reported value is NaN or infinite",
@@ -89,7 +92,7 @@ class SweepState:
     Attributes
     ----------
     best_level : float or None
-        Lowest final value of the finished trials, on the model's scale.
+        Lowest final value of the finished trials, on the model's scale; None before any has finished.
     error_spent : float
         Sum of P(best) over the trials stopped so far.
     """
@@ -151,7 +154,13 @@ def check_values(curve: Curve) -> Decision | None:
     return None
 
 
-def decide(curve: Curve, forecast: Forecast | None, state: SweepState, settings: StoppingSettings) -> Decision:
+def decide(
+    curve: Curve,
+    forecast: Forecast | None,
+    state: SweepState,
+    settings: StoppingSettings,
+    chance: Callable[[], float | None] | None = None,
+) -> Decision:
     """Return the decision for one running trial.
 
     Parameters
@@ -160,6 +169,10 @@ def decide(curve: Curve, forecast: Forecast | None, state: SweepState, settings:
         The trial so far.
     forecast : Forecast or None
         Of that curve; None while it is too early to make one (see :func:`is_too_early`).
+    chance : callable, optional
+        Returns the trial's probability of ending lowest among its rivals, the margin included, by their joint law
+        (:mod:`hpo.core.rivals`); None if that is not known. Asked only where the forecast by itself leaves it open. Without
+        one, P(best) is the forecast's probability of beating the best final value known.
     """
     by_values = _stop_by_values(curve, state)
     if by_values is not None:
@@ -173,12 +186,24 @@ def decide(curve: Curve, forecast: Forecast | None, state: SweepState, settings:
         return Decision("continue", forecast.status, numbers)
     if forecast.n_references < settings.min_references:
         return Decision("continue", "too_few_references", numbers)
-    if state.best_level is None:
+    p_best = _chance(forecast, state, settings, chance)
+    if p_best is None:
         return Decision("continue", "no_incumbent", numbers)
-    p_best = probability_below(forecast, state.best_level + math.log1p(settings.margin))
     allowed = SHARE * (settings.alpha - state.error_spent)
     numbers |= {"p_best": p_best, "allowed": allowed, "incumbent_level": state.best_level}
     return Decision("stop", "cannot_win", numbers) if p_best <= allowed else Decision("continue", "may_win", numbers)
+
+
+def _chance(
+    forecast: Forecast, state: SweepState, settings: StoppingSettings, chance: Callable[[], float | None] | None
+) -> float | None:
+    """Return P(best) of a judged trial, None if there is nobody to compare it with."""
+    best = state.best_level
+    alone = None if best is None else probability_below(forecast, best + math.log1p(settings.margin))
+    if chance is None or (alone is not None and alone > LIKELY):
+        return alone
+    jointly = chance()
+    return alone if jointly is None else jointly
 
 
 def is_decided_early(curve: Curve, state: SweepState, settings: StoppingSettings) -> bool:

@@ -28,6 +28,7 @@ from hpo.core.prefix import prefixes_of
 from hpo.core.recipe import Recipe
 from hpo.core.references import Family, Reference, families_of, has_label, is_reference
 from hpo.core.response import ResponseMean
+from hpo.core.rivals import Finished
 from hpo.core.shape import ShapeSettings, coordinates_of
 
 FloatArray = NDArray[np.float64]
@@ -128,6 +129,21 @@ class CollapseModel:
             p_best[found.law.members] = probability_best(draws[:, found.law.members])
         return SweepForecast(forecasts, p_best, draws)
 
+    def joint_law(self, curves: Sequence[Curve], finished: Sequence[Finished] = ()) -> Law:
+        """Return the joint law of the final values of runs and of finished runs, whose values are known exactly.
+
+        Members count through ``curves``, then ``finished``. As in :meth:`forecast_many`, the landscape bears on differences;
+        the finished ones tie it to their level.
+        """
+        law = self._align(curves).law
+        level = np.array([f.level for f in finished])
+        n = len(law.members)
+        covariance = np.zeros((n + level.size, n + level.size))
+        covariance[:n, :n] = law.covariance
+        members = [*law.members, *range(len(curves), len(curves) + level.size)]
+        whole = Law(members, np.concatenate((law.level, level)), covariance, (*law.dofs, *[np.inf] * level.size))
+        return self._with_landscape([*curves, *(f.run for f in finished)], whole)
+
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict with a ``schema`` number."""
         return {
@@ -155,7 +171,7 @@ class CollapseModel:
             raise ValueError("not a collapse model: references and settings are missing")
         return cls([Reference.from_dict(r) for r in references], ModelSettings.from_dict(data["settings"]))
 
-    def _with_landscape(self, curves: Sequence[Curve], law: Law) -> Law:
+    def _with_landscape(self, curves: Sequence[Curve | Reference], law: Law) -> Law:
         """Return the joint law once the landscape of each label and metric has been taken into account."""
         level, covariance = law.level.copy(), law.covariance.copy()
         groups: dict[tuple[str, Metric], list[int]] = {}
@@ -169,7 +185,9 @@ class CollapseModel:
             level[own], covariance[block] = update(law.level[own], law.covariance[block], *found)
         return replace(law, level=level, covariance=covariance)
 
-    def _landscape(self, curves: Sequence[Curve], family: str, metric: Metric) -> tuple[FloatArray, FloatArray] | None:
+    def _landscape(
+        self, curves: Sequence[Curve | Reference], family: str, metric: Metric
+    ) -> tuple[FloatArray, FloatArray] | None:
         """Return the landscape's prior for trials of one label and metric, about the response mean if that covers them all."""
         if not self.settings.landscape:
             return None
