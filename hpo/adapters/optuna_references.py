@@ -16,7 +16,7 @@ import numpy as np
 from optuna.trial import FrozenTrial
 
 from hpo.core.curve import Curve
-from hpo.core.finals import measurement_noise, settled_levels
+from hpo.core.finals import settled_levels
 from hpo.core.model import CollapseModel, ModelSettings
 from hpo.core.references import Reference, is_reference
 from hpo.core.shape import ShapeSettings
@@ -143,7 +143,8 @@ class References:
         if not is_reference(curve) or (curve.fraction_seen or 0.0) > 1.0 + 1e-6:
             return Taught(None, 0.0)
         is_report = curve.metric.end == "window" or trial.value in trial.intermediate_values.values()
-        return Taught(Reference.of(curve), measurement_noise(curve) if is_report else 0.0)
+        reference = Reference.of(curve, is_report)
+        return Taught(reference, reference.noise.end)
 
     def _drop_unused(self, taught: dict[int, Taught]) -> None:
         """Keep what was made of members only, so that memory does not grow with the study."""
