@@ -75,6 +75,41 @@ class RowNoise:
 
 
 @dataclass(frozen=True)
+class Modes:
+    """A covariance K = LLᵀ and a noise N side by side: with L⁻¹NL⁻ᵀ = QΛQᵀ, K + aN = LQ(1 + aΛ)QᵀLᵀ for every amount a.
+
+    Attributes
+    ----------
+    root : ndarray, shape (n, n)
+        L.
+    turned : ndarray, shape (n, n)
+        LQ.
+    vectors : ndarray, shape (n, n)
+        Q.
+    ratio : ndarray, shape (n,)
+        The diagonal of Λ: noise in units of K.
+    """
+
+    root: FloatArray
+    turned: FloatArray
+    vectors: FloatArray
+    ratio: FloatArray
+
+    @classmethod
+    def of(cls, covariance: FloatArray, noise: FloatArray) -> Modes:
+        """Return the modes of a positive definite ``covariance`` and a ``noise``, shape (n, n) each."""
+        ridge = 1e-12 * np.mean(np.diag(covariance)) * np.eye(len(covariance))
+        root = np.asarray(np.linalg.cholesky(covariance + ridge), dtype=np.float64)
+        half = solve_triangular(root, noise, lower=True)
+        values, vectors = np.linalg.eigh(solve_triangular(root, half.T, lower=True))
+        return cls(root, np.asarray(root @ vectors, dtype=np.float64), vectors, np.maximum(values, 0.0))
+
+    def seen(self, rows: FloatArray) -> FloatArray:
+        """Return the rows' coordinates, shape (n_rows, n): of variance 1 from K, Λ from N."""
+        return np.asarray(solve_triangular(self.root, rows.T, lower=True).T @ self.vectors, dtype=np.float64)
+
+
+@dataclass(frozen=True)
 class Scale:
     """The scale of the Brownian motion, and how much each run counts.
 
@@ -89,7 +124,12 @@ class Scale:
 
 
 def fit_misfit(
-    error: FloatArray, n_free: float, nodes: FloatArray, prior: MisfitPrior, noise: RowNoise | None = None
+    error: FloatArray,
+    n_free: float,
+    nodes: FloatArray,
+    prior: MisfitPrior,
+    noise: RowNoise | None = None,
+    modes: Modes | None = None,
 ) -> Misfit:
     """Return what regression errors say of one run's misfit.
 
@@ -103,30 +143,60 @@ def fit_misfit(
         t̂, below 1.
     noise : RowNoise, optional
         In the errors, for a run whose share in ``n_free`` is 1; none if left out.
+    modes : Modes, optional
+        Of :func:`noise_modes`, if they are known already.
     """
-    scale = fit_scale(error, n_free, nodes, prior, noise)
+    scale = fit_scale(error, n_free, nodes, prior, noise, modes)
     covariance, taken = _fit_covariance(error, n_free, nodes, prior, noise, scale)
     dof = min(prior.scale_weight + n_free, prior.tail_dof + _ENERGY_DOF)
     shares = scale.weights / max(prior.covariance_weight + n_free, 1e-12)  # 0 where the prior's weight is infinite
     return Misfit(covariance, math.sqrt(scale.variance), max(dof, 1.0), shares, taken)
 
 
-def fit_scale(error: FloatArray, n_free: float, nodes: FloatArray, prior: MisfitPrior, noise: RowNoise | None = None) -> Scale:
-    """Return the scale of the misfit and the runs' weights; parameters as of :func:`fit_misfit`."""
+def fit_scale(
+    error: FloatArray,
+    n_free: float,
+    nodes: FloatArray,
+    prior: MisfitPrior,
+    noise: RowNoise | None = None,
+    modes: Modes | None = None,
+) -> Scale:
+    """Return the scale of the misfit and the runs' weights.
+
+    Parameters as of :func:`fit_misfit`; ``modes`` is :func:`noise_modes` of the nodes and noise, which may serve several fits.
+
+    Notes
+    -----
+    Without noise a run tells the scale by the mean of its squared errors over their age. With noise the same is taken of what
+    an error e says of the misfit, Ge with G = K(K + N)⁻¹, less what noise leaves in it: noise of the final value, the same at
+    all nodes, would drown the rest otherwise.
+    """
     age, judged = -np.log(nodes), nodes >= JUDGED_FROM
     none = np.zeros(len(error))
     if not judged.any():
         return _scale(none, none, n_free, prior)
     if noise is None or prior.brownian_sd == 0 or np.isinf(prior.scale_weight):
         return _scale(np.mean(error[:, judged] ** 2 / age[judged], axis=1), none, n_free, prior)
-    unit, found = np.diag(noise.unit)[judged], Scale(prior.brownian_sd**2, none)
-    for _ in range(_SCALE_PASSES):  # nodes count by how much of what they show is misfit
-        count = 1.0 / (age[judged] + float(np.median(noise.amount)) * unit / found.variance)
-        count /= count @ age[judged]
-        last, found = found, _scale(error[:, judged] ** 2 @ count, noise.amount * (unit @ count), n_free, prior)
-        if abs(found.variance - last.variance) < 1e-3 * last.variance:
+    modes = noise_modes(nodes, noise) if modes is None else modes
+    seen, found = modes.seen(error[:, judged]), Scale(prior.brownian_sd**2, none)
+    counts = (modes.turned.T / age[judged]) @ modes.turned
+    for _ in range(_SCALE_PASSES):
+        gain = 1.0 / (1.0 + float(np.median(noise.amount)) / max(found.variance, 1e-300) * modes.ratio)
+        weighed = seen * gain
+        of_misfit = np.sum(gain**2 * np.diag(counts))
+        energy = np.sum((weighed @ counts) * weighed, axis=1) / of_misfit
+        of_noise = np.sum(gain**2 * modes.ratio * np.diag(counts)) / of_misfit
+        last, found = found, _scale(energy, noise.amount * of_noise, n_free, prior)
+        if abs(found.variance - last.variance) < 0.01 * last.variance:
             break
     return found
+
+
+def noise_modes(nodes: FloatArray, noise: RowNoise) -> Modes:
+    """Return the modes of a Brownian motion of sd 1 and of the noise at the nodes that tell the scale."""
+    judged = nodes >= JUDGED_FROM
+    age = -np.log(nodes[judged])
+    return Modes.of(np.minimum(age[:, None], age[None, :]), noise.unit[np.ix_(judged, judged)])
 
 
 def _scale(energy: FloatArray, noise: FloatArray, n_free: float, prior: MisfitPrior) -> Scale:
@@ -180,17 +250,11 @@ def _fit_covariance(
 def _without_noise(
     error: FloatArray, covariance: FloatArray, noise: RowNoise, weights: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the expected misfit of each run given its error, and the weighted sum of what that leaves uncertain.
-
-    With K = LLᵀ and L⁻¹NL⁻ᵀ = QΛQᵀ for the unit N, K + aN = LQ(1 + aΛ)QᵀLᵀ: one decomposition serves all amounts a.
-    """
-    root = np.linalg.cholesky(covariance + 1e-12 * np.mean(np.diag(covariance)) * np.eye(len(covariance)))
-    half = solve_triangular(root, noise.unit, lower=True)
-    values, vectors = np.linalg.eigh(solve_triangular(root, half.T, lower=True))
-    scaled = noise.amount[:, None] * np.maximum(values, 0.0)
-    turned = root @ vectors
-    taken = (solve_triangular(root, error.T, lower=True).T @ vectors / (1.0 + scaled)) @ turned.T
-    left = (turned * (weights @ (scaled / (1.0 + scaled)))) @ turned.T
+    """Return the expected misfit of each run given its error, and the weighted sum of what that leaves uncertain."""
+    modes = Modes.of(covariance, noise.unit)
+    scaled = noise.amount[:, None] * modes.ratio
+    taken = (modes.seen(error) / (1.0 + scaled)) @ modes.turned.T
+    left = (modes.turned * (weights @ (scaled / (1.0 + scaled)))) @ modes.turned.T
     return taken, left
 
 

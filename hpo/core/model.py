@@ -239,9 +239,11 @@ class CollapseModel:
         if shape.noise is not None:  # of the references' ends in the shape, and of the final value to be measured
             borrowed = shape.borrowed([coordinates_of(curves[i].recipe) for i, _ in group])
             own = shape.noise.end * np.array([prefix.point for _, prefix in group])
-            covariance = covariance + shape.noise.end * (borrowed * shape.noise.points) @ borrowed.T + np.diag(own)
+            shared = shape.noise.end * (borrowed * shape.noise.points) @ borrowed.T
+            covariance = covariance + shared + np.diag(own)
             for k, (i, _) in enumerate(group):
                 found.about[i]["end_sd"] = float(scales[k] * np.sqrt(own[k]))
+                found.about[i]["shared_end_sd"] = float(scales[k] * np.sqrt(shared[k, k]))
         covariance = (covariance * np.outer(scales, scales))[np.ix_(judged, judged)]
         return [([group[k][0] for k in judged], aligned.level[judged], covariance, shape.dof)] if judged else []
 

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpo.core.curve import BIN_EDGES, Curve
-from hpo.core.misfit import MisfitPrior, RowNoise, fit_misfit, fit_scale
+from hpo.core.misfit import MisfitPrior, RowNoise, fit_misfit, fit_scale, noise_modes
 from hpo.core.noise import CurveNoise, FamilyNoise
 from hpo.core.recipe import Recipe
 
@@ -384,16 +384,17 @@ def fit_shape(
     effects = run_kernel(runs, runs, controls, centre, replace(settings, template_sd=0.0))
     rest = settings.template_sd**2 + np.eye(len(runs))
     noise = FamilyNoise.of(noises, nodes)
+    modes = None if noise is None else noise_modes(nodes, RowNoise(noise.rows, noise.points))
     share = 0.0 if settings.brownian_sd > 0 else 1.0
     for _ in range(_SHARE_PASSES):  # from no effects at all: two runs that scatter widely stay unexplained
         inverse: FloatArray = np.asarray(np.linalg.inv(rest + share**2 * effects), dtype=np.float64)
         solved, n_free = inverse @ target, float(np.trace(inverse))  # also the regression errors: R − k(k + 1)⁻¹R
         rows = None if noise is None else RowNoise(noise.rows, inverse**2 @ noise.points / np.diag(inverse))
-        scale = float(np.sqrt(fit_scale(solved, n_free, nodes, prior, rows).variance))
+        scale = float(np.sqrt(fit_scale(solved, n_free, nodes, prior, rows, modes).variance))
         last, share = share, min(1.0, settings.brownian_sd / max(scale, 1e-300))
         if settings.brownian_sd == 0 or abs(share - last) < 1e-3:
             break
-    misfit = fit_misfit(solved, n_free, nodes, prior, rows)
+    misfit = fit_misfit(solved, n_free, nodes, prior, rows, modes)
     used = _with_effects(settings, last)
     fitted = (misfit.covariance, misfit.dof, used, centre, tuple(runs), inverse, solved, misfit.shares, misfit.taken)
     return Shape(nodes, controls, *fitted, noise=noise)
