@@ -16,7 +16,7 @@ import numpy as np
 from optuna.trial import FrozenTrial
 
 from hpo.core.curve import Curve
-from hpo.core.finals import measurement_noise, settled_levels
+from hpo.core.finals import settled_levels
 from hpo.core.model import CollapseModel, ModelSettings
 from hpo.core.references import Reference, is_reference
 from hpo.core.shape import ShapeSettings
@@ -63,6 +63,7 @@ class Shelf:
     n_fitted: int = 0
     model: CollapseModel | None = None
     best_level: float = np.inf
+    best_family: str | None = None
 
     def add(self, kept: Kept) -> bool:
         """Take one more finished trial; return True if the model is to be fitted anew."""
@@ -122,6 +123,12 @@ class References:
             self._best_level = min(shelf.best_level for shelf in self._shelves.values())
         return self._best_level
 
+    @property
+    def best_family(self) -> str | None:
+        """Name of the family whose references the best level was settled against, None if it is as measured."""
+        shelf = min(self._shelves.values(), key=lambda shelf: shelf.best_level, default=None)
+        return None if self.best_level is None or shelf is None else shelf.best_family
+
     def forget(self) -> None:
         """Drop everything but what was given."""
         self._shelves.clear()
@@ -134,7 +141,8 @@ class References:
         own = [t.reference for t in taught.values() if t.reference is not None]
         model = shelf.model = CollapseModel([*given, *own], self._settings)
         settled = _settled(model, [t for t in taught.values() if t.reference is not None])
-        shelf.best_level = min(settled.get(id(taught[k.trial.number].reference), k.level) for k in shelf.members)
+        levels = [settled.get(id(taught[k.trial.number].reference), (k.level, None)) for k in shelf.members]
+        shelf.best_level, shelf.best_family = min(levels, key=lambda found: found[0])
         self._drop_unused(taught)
         return model
 
@@ -143,7 +151,8 @@ class References:
         if not is_reference(curve) or (curve.fraction_seen or 0.0) > 1.0 + 1e-6:
             return Taught(None, 0.0)
         is_report = curve.metric.end == "window" or trial.value in trial.intermediate_values.values()
-        return Taught(Reference.of(curve), measurement_noise(curve) if is_report else 0.0)
+        reference = Reference.of(curve, is_report)
+        return Taught(reference, reference.noise.end)
 
     def _drop_unused(self, taught: dict[int, Taught]) -> None:
         """Keep what was made of members only, so that memory does not grow with the study."""
@@ -151,10 +160,10 @@ class References:
         self._taught = {n: t for n, t in {**self._taught, **taught}.items() if n in in_use}
 
 
-def _settled(model: CollapseModel, own: Sequence[Taught]) -> dict[int, float]:
-    """Return the settled final level of the study's own references, by their identity."""
+def _settled(model: CollapseModel, own: Sequence[Taught]) -> dict[int, tuple[float, str | None]]:
+    """Return the settled final level of the study's own references, and the name of their family, by their identity."""
     noise = {id(t.reference): t.noise for t in own}
-    out: dict[int, float] = {}
+    out: dict[int, tuple[float, str | None]] = {}
     for family in model.families:
         if family.response is not None or not any(id(r) in noise for r in family.references):
             continue
@@ -162,5 +171,6 @@ def _settled(model: CollapseModel, own: Sequence[Taught]) -> dict[int, float]:
             levels = settled_levels(family, np.array([noise.get(id(r), 0.0) for r in family.references]))
         except np.linalg.LinAlgError:
             continue
-        out |= {id(r): float(x) for r, x in zip(family.references, levels, strict=True) if id(r) in noise}
+        by_reference = zip(family.references, levels, strict=True)
+        out |= {id(r): (float(x), family.name) for r, x in by_reference if id(r) in noise}
     return out

@@ -147,7 +147,8 @@ class StudyView:
             forecast = self._references.model_for(curve.family).forecast(curve)
         except np.linalg.LinAlgError:
             return Decision("continue", "no_fit", {"fraction": curve.fraction_seen})
-        return decide(curve, forecast, state, settings)
+        against_own = forecast.family is not None and forecast.family == self._references.best_family
+        return decide(curve, forecast.settled(against_own), state, settings)  # as the best level is, less its reports' noise
 
     def spent_without(self, number: int) -> float:
         """Return the error spent by trials other than ``number``."""

@@ -10,38 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.core.curve import Curve
-from hpo.core.prefix import bin_noise
 from hpo.core.references import Family
 
 FloatArray = NDArray[np.float64]
 LEAST = 3
 EARLIEST = 0.1
-FEWEST_BINS = 6
-"""Fewer references than this say nothing of each other's noise, nor does what they did before this t̂, nor so few bins."""
-NEGLIGIBLE = 5e-4
-BEND_OF_UNIT_NOISE = 3.016  # median |third difference| of unit Gaussian noise: 0.6745 · √20
-
-
-def measurement_noise(curve: Curve) -> float:
-    """Return the variance of a complete curve's final value, on the model's scale, if that value is one of its reports.
-
-    For a window metric, of the mean over the window. Else of one report, from the scatter within bins or, where they hold
-    few reports, from third differences (robust, and blind to any smooth bend) of the last half; 0 where that is too little.
-    """
-    if curve.final_loss is None:
-        return 0.0
-    if curve.metric.end == "window":
-        return float(curve.current_variance * curve.metric.slope(curve.final_loss) ** 2)
-    late = curve.fractions >= 0.5
-    counts, levels = curve.counts[late], curve.metric.to_model(curve.means[late])
-    if late.sum() < FEWEST_BINS or not np.all(np.isfinite(levels)):
-        return 0.0
-    if np.median(counts) >= 3:
-        found = float(np.median(bin_noise(curve, late, levels) * counts))
-    else:
-        found = float((np.median(np.abs(np.diff(levels, 3))) / BEND_OF_UNIT_NOISE) ** 2 * np.median(counts))
-    return found if found > NEGLIGIBLE**2 else 0.0
+"""Fewer references than this say nothing of each other's noise, nor does what they did before this t̂."""
 
 
 def settled_levels(family: Family, noise: FloatArray) -> FloatArray:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import math
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,10 @@ class Forecast:
         On the raw scale.
     level, level_sd, dof : float or None
         Location, scale and degrees of freedom of the Student-t on the model's scale (smaller is better).
+    end_sd : float
+        What the noise of the final value, a report like any other, adds to ``level_sd`` (in squares).
+    shared_end_sd : float
+        The same of the references' final values, which the forecast is as far off as they are on average.
     misfit : float or None
         Root mean square of the prefix's standardised residuals; near 1 when the run follows its family.
     family : str or None
@@ -66,6 +71,8 @@ class Forecast:
     level: float | None = None
     level_sd: float | None = None
     dof: float | None = None
+    end_sd: float = 0.0
+    shared_end_sd: float = 0.0
     misfit: float | None = None
     family: str | None = None
     n_references: int = 0
@@ -75,6 +82,22 @@ class Forecast:
     def is_judged(self) -> bool:
         """True if the final value is forecast or known."""
         return self.final_loss is not None
+
+    def settled(self, against_own: bool = False) -> Forecast:
+        """Return the forecast of the final level without the noise of its measurement; its raw interval stays as it is.
+
+        For comparisons with levels that are free of that noise too: which run is better, not which will look so.
+
+        Parameters
+        ----------
+        against_own : bool
+            The level to compare with is settled against the references of this forecast (:mod:`hpo.core.finals`): both are then
+            off by the same mean noise of their ends, which is left out as well.
+        """
+        if self.level_sd is None:
+            return self
+        left_out = self.end_sd**2 + (self.shared_end_sd**2 if against_own else 0.0)
+        return replace(self, level_sd=math.sqrt(max(self.level_sd**2 - left_out, 0.0)), end_sd=0.0, shared_end_sd=0.0)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict."""
@@ -109,7 +132,7 @@ def student_quantile(dof: float, probability: FloatArray | float) -> FloatArray:
 def judged_forecast(curve: Curve, level: float, sd: float, dof: float, **about: Any) -> Forecast:
     """Return the forecast of a Student-t with location ``level``, scale ``sd`` and ``dof`` on the model's scale.
 
-    ``about`` fills ``misfit``, ``family``, ``n_references`` and ``controls``.
+    ``about`` fills ``end_sd``, ``shared_end_sd``, ``misfit``, ``family``, ``n_references`` and ``controls``.
     """
     at = sorted(float(v) for v in curve.metric.to_raw(level + max(sd, 1e-12) * student_quantile(dof, np.array(QUANTILES))))
     final = float(curve.metric.to_raw(level))

@@ -2,7 +2,8 @@
 
 K is estimated from the errors that references leave, shrunk to a Brownian motion in −log t̂ whose scale is estimated too. Runs
 that follow the family badly count less in it, by the weights of a Student-t: a few wild runs of a study must not set the
-interval, nor the weights of early against late points, of all others.
+interval, nor the weights of early against late points, of all others. References scatter about their own true curves too;
+where that noise is known, K is estimated without it.
 
 Deviations
 ----------
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 FloatArray = NDArray[np.float64]
 JUDGED_FROM = 0.1
@@ -26,6 +28,8 @@ JUDGED_FROM = 0.1
 _ENERGY_DOF = 3.0
 """A run's misfit over all of training counts as so many independent values."""
 _TAIL_PASSES = 20
+_SCALE_PASSES = 6
+_NOISE_PASSES = 8
 
 
 @dataclass(frozen=True)
@@ -51,16 +55,83 @@ class Misfit:
     dof : float
         Degrees of freedom of a forecast from it.
     shares : ndarray, shape (n_runs,)
-        Of each run's squared errors in the covariance.
+        Of the square of each row of ``taken`` in the covariance.
+    taken : ndarray, shape (n_runs, n_nodes)
+        The errors less what is likely noise.
     """
 
     covariance: FloatArray
     scale: float
     dof: float
     shares: FloatArray
+    taken: FloatArray
 
 
-def fit_misfit(error: FloatArray, n_free: float, nodes: FloatArray, prior: MisfitPrior) -> Misfit:
+@dataclass(frozen=True)
+class RowNoise:
+    """Noise in the errors: ``amount`` of each run, shape (n_runs,), times the covariance ``unit``, shape (n_nodes, n_nodes)."""
+
+    unit: FloatArray
+    amount: FloatArray
+
+
+@dataclass(frozen=True)
+class Modes:
+    """A covariance K = LLᵀ and a noise N side by side: with L⁻¹NL⁻ᵀ = QΛQᵀ, K + aN = LQ(1 + aΛ)QᵀLᵀ for every amount a.
+
+    Attributes
+    ----------
+    root : ndarray, shape (n, n)
+        L.
+    turned : ndarray, shape (n, n)
+        LQ.
+    vectors : ndarray, shape (n, n)
+        Q.
+    ratio : ndarray, shape (n,)
+        The diagonal of Λ: noise in units of K.
+    """
+
+    root: FloatArray
+    turned: FloatArray
+    vectors: FloatArray
+    ratio: FloatArray
+
+    @classmethod
+    def of(cls, covariance: FloatArray, noise: FloatArray) -> Modes:
+        """Return the modes of a positive definite ``covariance`` and a ``noise``, shape (n, n) each."""
+        ridge = 1e-12 * np.mean(np.diag(covariance)) * np.eye(len(covariance))
+        root = np.asarray(np.linalg.cholesky(covariance + ridge), dtype=np.float64)
+        half = solve_triangular(root, noise, lower=True)
+        values, vectors = np.linalg.eigh(solve_triangular(root, half.T, lower=True))
+        return cls(root, np.asarray(root @ vectors, dtype=np.float64), vectors, np.maximum(values, 0.0))
+
+    def seen(self, rows: FloatArray) -> FloatArray:
+        """Return the rows' coordinates, shape (n_rows, n): of variance 1 from K, Λ from N."""
+        return np.asarray(solve_triangular(self.root, rows.T, lower=True).T @ self.vectors, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The scale of the Brownian motion, and how much each run counts.
+
+    Attributes
+    ----------
+    variance : float
+    weights : ndarray, shape (n_runs,)
+    """
+
+    variance: float
+    weights: FloatArray
+
+
+def fit_misfit(
+    error: FloatArray,
+    n_free: float,
+    nodes: FloatArray,
+    prior: MisfitPrior,
+    noise: RowNoise | None = None,
+    modes: Modes | None = None,
+) -> Misfit:
     """Return what regression errors say of one run's misfit.
 
     Parameters
@@ -71,35 +142,121 @@ def fit_misfit(error: FloatArray, n_free: float, nodes: FloatArray, prior: Misfi
         Degrees of freedom the fit has left, Σ(1 − h_i).
     nodes : ndarray, shape (n_nodes,)
         t̂, below 1.
+    noise : RowNoise, optional
+        In the errors, for a run whose share in ``n_free`` is 1; none if left out.
+    modes : Modes, optional
+        Of :func:`noise_modes`, if they are known already.
+    """
+    scale = fit_scale(error, n_free, nodes, prior, noise, modes)
+    covariance, taken = _fit_covariance(error, n_free, nodes, prior, noise, scale)
+    dof = min(prior.scale_weight + n_free, min(prior.tail_dof, prior.scale_dof) + _ENERGY_DOF)
+    shares = scale.weights / max(prior.covariance_weight + n_free, 1e-12)  # 0 where the prior's weight is infinite
+    return Misfit(covariance, math.sqrt(scale.variance), max(dof, 1.0), shares, taken)
+
+
+def fit_scale(
+    error: FloatArray,
+    n_free: float,
+    nodes: FloatArray,
+    prior: MisfitPrior,
+    noise: RowNoise | None = None,
+    modes: Modes | None = None,
+) -> Scale:
+    """Return the scale of the misfit and the runs' weights.
+
+    Parameters as of :func:`fit_misfit`; ``modes`` is :func:`noise_modes` of the nodes and noise, which may serve several fits.
+
+    Notes
+    -----
+    Without noise a run tells the scale by the mean of its squared errors over their age. With noise the same is taken of what
+    an error e says of the misfit, Ge with G = K(K + N)⁻¹, less what noise leaves in it: noise of the final value, the same at
+    all nodes, would drown the rest otherwise.
+    """
+    age, judged = -np.log(nodes), nodes >= JUDGED_FROM
+    none = np.zeros(len(error))
+    if not judged.any():
+        return _scale(none, none, n_free, prior)
+    if noise is None or prior.brownian_sd == 0 or np.isinf(prior.scale_weight):
+        return _scale(np.mean(error[:, judged] ** 2 / age[judged], axis=1), none, n_free, prior)
+    modes = noise_modes(nodes, noise) if modes is None else modes
+    seen, found = modes.seen(error[:, judged]), Scale(prior.brownian_sd**2, none)
+    counts = (modes.turned.T / age[judged]) @ modes.turned
+    for _ in range(_SCALE_PASSES):
+        gain = 1.0 / (1.0 + float(np.median(noise.amount)) / max(found.variance, 1e-300) * modes.ratio)
+        weighed = seen * gain
+        of_misfit = np.sum(gain**2 * np.diag(counts))
+        energy = np.sum((weighed @ counts) * weighed, axis=1) / of_misfit
+        of_noise = np.sum(gain**2 * modes.ratio * np.diag(counts)) / of_misfit
+        last, found = found, _scale(energy, noise.amount * of_noise, n_free, prior)
+        if abs(found.variance - last.variance) < 0.01 * last.variance:
+            break
+    return found
+
+
+def noise_modes(nodes: FloatArray, noise: RowNoise) -> Modes:
+    """Return the modes of a Brownian motion of sd 1 and of the noise at the nodes that tell the scale."""
+    judged = nodes >= JUDGED_FROM
+    age = -np.log(nodes[judged])
+    return Modes.of(np.minimum(age[:, None], age[None, :]), noise.unit[np.ix_(judged, judged)])
+
+
+def _scale(energy: FloatArray, noise: FloatArray, n_free: float, prior: MisfitPrior) -> Scale:
+    """Return the pooled variance of a run's misfit and how much each run counts, by the EM steps of a Student-t.
+
+    Parameters
+    ----------
+    energy, noise : ndarray, shape (n_runs,)
+        A run's mean square error in units of a Brownian motion of sd 1, and how much of it is expected from noise alone.
+    """
+    weights, share = np.ones_like(energy), n_free / energy.size  # errors in the sample are that much smaller
+    if not (np.isinf(prior.tail_dof) or np.isinf(prior.scale_weight) or n_free <= prior.tail_dof):  # else too few could tell
+        for _ in range(_TAIL_PASSES):
+            inside = np.maximum((_variance(weights, energy, noise, n_free, prior) + noise) * share, 1e-300)
+            weights = (prior.tail_dof + _ENERGY_DOF) / (prior.tail_dof + _ENERGY_DOF * energy / inside)
+    return Scale(_variance(weights, energy, noise, n_free, prior), weights)
+
+
+def _variance(weights: FloatArray, energy: FloatArray, noise: FloatArray, n_free: float, prior: MisfitPrior) -> float:
+    found = max(float(weights @ (energy - noise * n_free / energy.size)), 0.0)
+    return float(_pooled(prior.brownian_sd**2, prior.scale_weight, found, n_free))
+
+
+def _fit_covariance(
+    error: FloatArray, n_free: float, nodes: FloatArray, prior: MisfitPrior, noise: RowNoise | None, scale: Scale
+) -> tuple[FloatArray, FloatArray]:
+    """Return K and the errors less their noise.
+
+    Notes
+    -----
+    With noise of covariance N_i, an error e = r + ε says of its misfit r ~ N(Ge, K − GK), G = K(K + N_i)⁻¹: the EM steps of K
+    under its inverse-Wishart prior, from the prior on. They stay positive definite; without noise one step is Σ w eeᵀ as ever.
     """
     age = -np.log(nodes)
-    judged = nodes >= JUDGED_FROM
-    energy = np.mean(error[:, judged] ** 2 / age[judged], axis=1) if judged.any() else np.zeros(len(error))
-    weights = _run_weights(energy, n_free, prior)
-    variance = _variance(weights, energy, n_free, prior)
-    brownian = variance * np.minimum(age[:, None], age[None, :])
-    covariance = _pooled(brownian, prior.covariance_weight, (weights[:, None] * error).T @ error, n_free)
-    dof = min(prior.scale_weight + n_free, min(prior.tail_dof, prior.scale_dof) + _ENERGY_DOF)
-    shares = weights / max(prior.covariance_weight + n_free, 1e-12)  # 0 where the prior's weight is infinite
-    return Misfit(np.asarray(covariance, dtype=np.float64), math.sqrt(variance), max(dof, 1.0), shares)
+    brownian = np.asarray(scale.variance * np.minimum(age[:, None], age[None, :]), dtype=np.float64)
+    weight, weights = prior.covariance_weight, scale.weights
+    if noise is None or np.isinf(weight) or scale.variance == 0:
+        pooled = _pooled(brownian, weight, (weights[:, None] * error).T @ error, n_free)
+        return np.asarray(pooled, dtype=np.float64), error
+    covariance, taken = brownian, error
+    for _ in range(_NOISE_PASSES):
+        taken, left = _without_noise(error, covariance, noise, weights)
+        squares = (weights[:, None] * taken).T @ taken + n_free / len(error) * left
+        last, covariance = covariance, _pooled(brownian, weight, squares, n_free)
+        covariance = 0.5 * (covariance + covariance.T)
+        if np.max(np.abs(covariance - last)) < 0.01 * np.max(np.abs(last)):
+            break
+    return covariance, taken
 
 
-def _run_weights(energy: FloatArray, n_free: float, prior: MisfitPrior) -> FloatArray:
-    """Return how much each run counts in K, by the EM steps of a Student-t; all alike where too few runs could tell.
-
-    ``energy`` is a run's mean square error in units of a Brownian motion of sd 1, shape (n_runs,).
-    """
-    weights = np.ones_like(energy)
-    if np.isinf(prior.tail_dof) or np.isinf(prior.scale_weight) or n_free <= prior.tail_dof:
-        return weights
-    for _ in range(_TAIL_PASSES):
-        inside = _variance(weights, energy, n_free, prior) * n_free / energy.size  # errors in the sample are that much smaller
-        weights = (prior.tail_dof + _ENERGY_DOF) / (prior.tail_dof + _ENERGY_DOF * energy / max(inside, 1e-300))
-    return weights
-
-
-def _variance(weights: FloatArray, energy: FloatArray, n_free: float, prior: MisfitPrior) -> float:
-    return float(_pooled(prior.brownian_sd**2, prior.scale_weight, float(weights @ energy), n_free))
+def _without_noise(
+    error: FloatArray, covariance: FloatArray, noise: RowNoise, weights: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the expected misfit of each run given its error, and the weighted sum of what that leaves uncertain."""
+    modes = Modes.of(covariance, noise.unit)
+    scaled = noise.amount[:, None] * modes.ratio
+    taken = (modes.seen(error) / (1.0 + scaled)) @ modes.turned.T
+    left = (modes.turned * (weights @ (scaled / (1.0 + scaled)))) @ modes.turned.T
+    return taken, left
 
 
 def _pooled(prior: Any, weight: float, sum_of_squares: Any, n: float) -> Any:

@@ -253,7 +253,16 @@ class CollapseModel:
             found.status[i] = "ok" if aligned.misfit[k] <= self.settings.max_misfit else "bad_misfit"
         judged = [k for k, (i, _) in enumerate(group) if found.status[i] == "ok"]
         scales = aligned.scale * [shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in group]
-        covariance = (aligned.covariance * np.outer(scales, scales))[np.ix_(judged, judged)]
+        covariance = aligned.covariance
+        if shape.noise is not None:  # of the references' ends in the shape, and of the final value to be measured
+            borrowed = shape.borrowed([coordinates_of(curves[i].recipe) for i, _ in group])
+            own = shape.noise.end * np.array([prefix.point for _, prefix in group])
+            shared = shape.noise.end * (borrowed * shape.noise.points) @ borrowed.T
+            covariance = covariance + shared + np.diag(own)
+            for k, (i, _) in enumerate(group):
+                found.about[i]["end_sd"] = float(scales[k] * np.sqrt(own[k]))
+                found.about[i]["shared_end_sd"] = float(scales[k] * np.sqrt(shared[k, k]))
+        covariance = (covariance * np.outer(scales, scales))[np.ix_(judged, judged)]
         return [([group[k][0] for k in judged], aligned.level[judged], covariance, shape.dof)] if judged else []
 
 

@@ -11,7 +11,7 @@ that term common, so that differences between trials are known better than their
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,10 @@ class Prefix:
         Variance of its own misfit, in units of K.
     noise : ndarray, shape (n,)
         Variance of each bin mean.
+    template_noise : ndarray, shape (n, n), or None
+        Covariance of the references' noise in the expected shape.
+    point : float
+        Variance of one report.
     """
 
     offset: FloatArray
@@ -46,6 +50,13 @@ class Prefix:
     loadings: FloatArray
     own: float
     noise: FloatArray
+    template_noise: FloatArray | None = None
+    point: float = 0.0
+
+    def scatter(self, misfit: FloatArray) -> FloatArray:
+        """Return the covariance of the bins, shape (n, n): ``misfit`` (its covariance at the bins) and all noise."""
+        noisy = misfit + np.diag(self.noise)
+        return noisy if self.template_noise is None else noisy + self.template_noise
 
 
 @dataclass(frozen=True)
@@ -90,7 +101,7 @@ def tempered_noise(prefix: Prefix, covariance: FloatArray, outlier_sd: float) ->
     for _ in range(_OUTLIER_PASSES):
         if noise.size < 3 or np.isinf(outlier_sd):
             return noise
-        inverse = np.linalg.inv(spread + np.diag(noise))
+        inverse = np.linalg.inv(replace(prefix, noise=noise).scatter(spread))
         ones = inverse.sum(axis=1)
         projected = inverse - np.outer(ones, ones) / ones.sum()
         scale = np.maximum(np.diag(projected), 1e-300)
@@ -159,7 +170,7 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof:
     loadings = np.zeros((len(prefixes), n_latent))
     for i, prefix in enumerate(prefixes):
         w = prefix.weights[:, used]
-        factor = cho_factor(prefix.own * (w @ k_used @ w.T) + np.diag(prefix.noise), lower=True)
+        factor = cho_factor(prefix.scatter(prefix.own * (w @ k_used @ w.T)), lower=True)
         ones = cho_solve(factor, np.ones(len(w)))
         total = ones.sum()
         projected = cho_solve(factor, w) - np.outer(ones, ones @ w) / total  # (V⁻¹ − V⁻¹11ᵀV⁻¹/1ᵀV⁻¹1) W
@@ -194,7 +205,7 @@ def _misfit(prefix: Prefix, covariance: FloatArray) -> float:
     n = prefix.offset.size
     if n < 2:
         return 0.0
-    full = _spread(prefix, covariance) + np.diag(prefix.noise)
+    full = prefix.scatter(_spread(prefix, covariance))
     level, _, _ = generalised_mean(prefix.offset, full)
     off = prefix.offset - level
     squares = float(off @ cho_solve(cho_factor(full, lower=True), off))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hpo.core.curve import N_BINS, Curve
 from hpo.core.metric import Metric
+from hpo.core.noise import CurveNoise
 from hpo.core.recipe import Recipe, recipe_from_dict
 from hpo.core.response import GRID, ResponseMean, fit_response
 from hpo.core.schedules import schedules_match
@@ -51,10 +52,11 @@ class Reference:
     settings: Mapping[str, Any]
     final_loss: float
     residuals: FloatArray = field(repr=False)
+    noise: CurveNoise = field(default_factory=CurveNoise, repr=False)
 
     @classmethod
-    def of(cls, curve: Curve) -> Reference:
-        """Return the reference of a complete curve."""
+    def of(cls, curve: Curve, is_end_reported: bool = True) -> Reference:
+        """Return the reference of a complete curve; ``is_end_reported`` as of :meth:`hpo.core.noise.CurveNoise.of`."""
         if curve.final_loss is None:
             raise ValueError(f"a reference must be complete; run {curve.run_id!r} is not")
         return cls(
@@ -65,6 +67,7 @@ class Reference:
             dict(curve.settings),
             curve.final_loss,
             residuals_at_nodes(curve),
+            CurveNoise.of(curve, is_end_reported),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,6 +80,7 @@ class Reference:
             "settings": dict(self.settings),
             "final_loss": self.final_loss,
             "residuals": [float(r) if np.isfinite(r) else None for r in self.residuals],
+            "noise": self.noise.to_dict(),
         }
 
     @classmethod
@@ -93,6 +97,7 @@ class Reference:
                 dict(data["settings"]),
                 float(data["final_loss"]),
                 residuals,
+                CurveNoise.from_dict(data["noise"]) if "noise" in data else CurveNoise(),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"a reference of the model is malformed: {error!r}") from error
@@ -171,7 +176,8 @@ class Family:
         if controls not in self._shapes:
             residuals = np.stack([r.residuals for r in self.references])
             means = np.stack([self.mean_curve(r.recipe, NODES) for r in self.references])
-            self._shapes[controls] = fit_shape(residuals, self._coordinates, controls, self.settings, means, self._kin)
+            noises = [r.noise for r in self.references]
+            self._shapes[controls] = fit_shape(residuals, self._coordinates, controls, self.settings, means, noises, self._kin)
         return self._shapes[controls]
 
     @cached_property

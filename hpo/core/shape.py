@@ -30,7 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpo.core.curve import BIN_EDGES, Curve
-from hpo.core.misfit import MisfitPrior, fit_misfit
+from hpo.core.misfit import MisfitPrior, RowNoise, fit_misfit, fit_scale, noise_modes
+from hpo.core.noise import CurveNoise, FamilyNoise
 from hpo.core.recipe import Recipe
 
 FloatArray = NDArray[np.float64]
@@ -178,17 +179,20 @@ class Kin:
     ----------
     errors : ndarray, shape (n_runs, N_BINS)
         At :data:`NODES`; NaN where their own fit has none.
+    amounts : ndarray, shape (n_runs,)
+        Of noise in them, as of :class:`hpo.core.misfit.RowNoise`.
     n_free : float
         Degrees of freedom that their fits have left.
     """
 
     errors: FloatArray
+    amounts: FloatArray
     n_free: float
 
     @classmethod
     def none(cls) -> Kin:
         """Return no errors at all."""
-        return cls(np.zeros((0, NODES.size)), 0.0)
+        return cls(np.zeros((0, NODES.size)), np.zeros(0), 0.0)
 
     @classmethod
     def of(cls, shapes: Sequence[Shape]) -> Kin:
@@ -196,14 +200,15 @@ class Kin:
         parts = [np.full((len(shape.runs), NODES.size), np.nan) for shape in shapes]
         for part, shape in zip(parts, shapes, strict=True):
             part[:, np.isin(NODES, shape.nodes)] = shape.solved
+        amounts = [_noise_amounts(shape.inverse, shape.noise) for shape in shapes]
         free = sum(float(np.trace(shape.inverse)) for shape in shapes)
-        return cls(np.concatenate([cls.none().errors, *parts]), free)
+        return cls(np.concatenate([cls.none().errors, *parts]), np.concatenate([np.zeros(0), *amounts]), free)
 
     def at(self, keep: NDArray[np.bool_]) -> Kin:
         """Return the errors at the nodes in ``keep``, of the runs that have them all."""
         part = self.errors[:, keep]
         whole = np.all(np.isfinite(part), axis=1)
-        return Kin(part[whole], self.n_free * float(whole.mean()) if whole.size else 0.0)
+        return Kin(part[whole], self.amounts[whole], self.n_free * float(whole.mean()) if whole.size else 0.0)
 
 
 @dataclass(frozen=True)
@@ -220,6 +225,8 @@ class Shape:
         K.
     dof : float
         Degrees of freedom of the Student-t prediction.
+    noise : FamilyNoise or None
+        Of the references, not in K; None where there is none or it is not known.
     """
 
     nodes: FloatArray
@@ -232,6 +239,8 @@ class Shape:
     inverse: FloatArray = field(repr=False)
     solved: FloatArray = field(repr=False)
     shares: FloatArray = field(repr=False)
+    taken: FloatArray = field(repr=False)
+    noise: FamilyNoise | None = field(default=None, repr=False)
 
     def predict(self, runs: Sequence[Coordinates]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return what is expected of new runs, m left out.
@@ -245,6 +254,14 @@ class Shape:
         own : ndarray, shape (n_runs,)
             What F leaves of each run's variance, plus 1 for its own misfit.
         """
+        mean, loadings, own, _ = self._predict(runs)
+        return mean, loadings, own
+
+    def borrowed(self, runs: Sequence[Coordinates]) -> FloatArray:
+        """Return H, shape (n_runs, n_references): E s(t̂; x) = H (y − y(1) − m of the references)."""
+        return self._predict(runs)[3]
+
+    def _predict(self, runs: Sequence[Coordinates]) -> _Expected:
         new = _stacked(runs, self.controls, self.centre)
         cross = _kernel(*new, *self._known, self.controls, self.settings)
         across = _kernel(*new, *new, self.controls, self.settings) - cross @ self.inverse @ cross.T
@@ -252,18 +269,23 @@ class Shape:
         leading = slice(max(values.size - MAX_SHARED, 0), None)
         loadings = vectors[:, leading] * np.sqrt(np.maximum(values[leading], 0.0))
         left = np.maximum(np.diag(across) - np.sum(loadings**2, axis=1), 0.0)
-        return np.asarray(cross @ self.solved, dtype=np.float64), np.asarray(loadings, dtype=np.float64), 1.0 + left
+        found = (cross @ self.solved, loadings, 1.0 + left, cross @ self.inverse)
+        mean, loadings, own, borrowed = (np.asarray(x, dtype=np.float64) for x in found)
+        return mean, loadings, own, borrowed
 
-    def predict_one(self, recipe: Recipe | None) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return :meth:`predict` of one run, remembered: a running trial is asked about again and again."""
+    def predict_all(self, recipes: Sequence[Recipe | None]) -> _Expected:
+        """Return :meth:`predict` and :meth:`borrowed`; of one run remembered, as a running trial is asked about again."""
+        if len(recipes) != 1:
+            return self._predict([coordinates_of(recipe) for recipe in recipes])
+        recipe = recipes[0]
         if recipe not in self._remembered:
             if len(self._remembered) >= REMEMBERED:
                 self._remembered.clear()
-            self._remembered[recipe] = self.predict([coordinates_of(recipe)])
+            self._remembered[recipe] = self._predict([coordinates_of(recipe)])
         return self._remembered[recipe]
 
     @cached_property
-    def _remembered(self) -> dict[Recipe | None, tuple[FloatArray, FloatArray, FloatArray]]:
+    def _remembered(self) -> dict[Recipe | None, _Expected]:
         return {}
 
     def calibration(self, fraction: float) -> float:
@@ -298,25 +320,28 @@ class Shape:
 
         Notes
         -----
-        With E the errors of those left out and D their shares of K, (K − EᵀDE)⁻¹1 = K⁻¹1 + K⁻¹Eᵀ(D⁻¹ − EK⁻¹Eᵀ)⁻¹EK⁻¹1: one
-        factorisation of K serves all.
+        With E what those left out gave K and D their shares of it, (K − EᵀDE)⁻¹1 = K⁻¹1 + K⁻¹Eᵀ(D⁻¹ − EK⁻¹Eᵀ)⁻¹EK⁻¹1: one
+        factorisation of K serves all. Noise of their bins adds to K, that of their ends to each forecast.
         """
         if not ways:
             return []
-        errors = self.solved[:, :n_seen]
+        errors, taken = self.solved[:, :n_seen], self.taken[:, :n_seen]
         covariance = self.covariance[:n_seen, :n_seen]
         ridge = 1e-6 * np.mean(np.diag(covariance)) * np.eye(n_seen)
-        inverted = np.linalg.solve(covariance + ridge, np.column_stack((np.ones(n_seen), errors.T)))
+        added, end = ridge, 0.0
+        if self.noise is not None:
+            added, end = ridge + self.noise.point * self.noise.bins[:n_seen, :n_seen], self.noise.point * self.noise.end
+        inverted = np.linalg.solve(covariance + added, np.column_stack((np.ones(n_seen), taken.T)))
         ones, spread = inverted[:, 0], inverted[:, 1:]
         scales = []
         for parts in ways:
             squares = []
             for part in parts:
-                own, less = errors[part], spread[:, part]
+                own, less = taken[part], spread[:, part]
                 weights = ones + less @ np.linalg.solve(np.diag(1.0 / self.shares[part]) - own @ less, own @ ones)
                 block = np.linalg.inv(self.inverse[np.ix_(part, part)])
-                missed = block @ own @ weights / weights.sum()
-                squares.append(float(np.mean(missed**2 * ones.sum() / np.diag(block))))
+                missed = block @ errors[part] @ weights / weights.sum()
+                squares.append(float(np.mean(missed**2 / (np.diag(block) * (1.0 / ones.sum() + end)))))
             scales.append((CALIBRATION_WEIGHT + sum(squares)) / (CALIBRATION_WEIGHT + len(squares)))
         return scales
 
@@ -380,6 +405,7 @@ def fit_shape(
     controls: tuple[str, ...],
     settings: ShapeSettings,
     means: FloatArray | None = None,
+    noises: Sequence[CurveNoise] = (),
     kin: Kin | None = None,
 ) -> Shape:
     """Return the shape fitted to references.
@@ -394,6 +420,8 @@ def fit_shape(
         The controls to use, of :func:`common_controls`.
     means : ndarray, shape (n_runs, N_BINS), optional
         m(t̂; x_i).
+    noises : sequence of CurveNoise, optional
+        Of each reference.
     kin : Kin, optional
         What the same model's other schedules say of one run's misfit: it helps to estimate K, nothing else.
     """
@@ -406,22 +434,36 @@ def fit_shape(
     )
     effects = run_kernel(runs, runs, controls, centre, replace(settings, template_sd=0.0))
     rest = settings.template_sd**2 + np.eye(len(runs))
+    noise = FamilyNoise.of(noises, nodes)
+    modes = None if noise is None else noise_modes(nodes, RowNoise(noise.rows, noise.points))
     share = 0.0 if settings.brownian_sd > 0 else 1.0
     others = (kin or Kin.none()).at(keep)
     for _ in range(_SHARE_PASSES):  # from no effects at all: two runs that scatter widely stay unexplained
         inverse: FloatArray = np.asarray(np.linalg.inv(rest + share**2 * effects), dtype=np.float64)
-        solved = inverse @ target  # also the regression errors: R − k(k + 1)⁻¹R
-        n_free = float(np.trace(inverse)) + others.n_free
-        misfit = fit_misfit(np.concatenate((solved, others.errors)), n_free, nodes, prior)
-        last, share = share, min(1.0, settings.brownian_sd / max(misfit.scale, 1e-300))
+        solved, n_free = inverse @ target, float(np.trace(inverse))  # also the regression errors: R − k(k + 1)⁻¹R
+        amounts = _noise_amounts(inverse, noise)
+        rows = None if noise is None else RowNoise(noise.rows, np.concatenate((amounts, others.amounts)))
+        errors, n_free = np.concatenate((solved, others.errors)), n_free + others.n_free
+        scale = float(np.sqrt(fit_scale(errors, n_free, nodes, prior, rows, modes).variance))
+        last, share = share, min(1.0, settings.brownian_sd / max(scale, 1e-300))
         if settings.brownian_sd == 0 or abs(share - last) < 1e-3:
             break
+    misfit = fit_misfit(errors, n_free, nodes, prior, rows, modes)
     used = _with_effects(settings, last)
-    shares = misfit.shares[: len(runs)]
-    return Shape(nodes, controls, misfit.covariance, misfit.dof, used, centre, tuple(runs), inverse, solved, shares)
+    own = slice(len(runs))
+    fitted = (misfit.covariance, misfit.dof, used, centre, tuple(runs), inverse, solved, misfit.shares[own], misfit.taken[own])
+    return Shape(nodes, controls, *fitted, noise=noise)
 
 
 _SHARE_PASSES = 8
+
+
+def _noise_amounts(inverse: FloatArray, noise: FamilyNoise | None) -> FloatArray:
+    """Return how much of the noise's unit each regression error has, for a run whose share in the free ones is 1."""
+    return np.zeros(len(inverse)) if noise is None else np.asarray(inverse**2 @ noise.points / np.diag(inverse))
+
+
+_Expected = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 
 
 def _with_effects(settings: ShapeSettings, share: float) -> ShapeSettings:

@@ -112,7 +112,8 @@ def template_of_model(model: CollapseModel, metric: Metric, recipe: Recipe | Non
     expected, loadings, own = shape.predict([where])
     mean = expected[0] + home.mean_curve(recipe, shape.nodes)
     scale = float(own[0]) + float(loadings[0] @ loadings[0])  # 1, and what is unknown at the run's own controls
-    stated = np.sqrt(np.diag(shape.covariance))  # of noisy references: their noise too, hence the cap
+    noisy = shape.covariance if shape.noise is None else shape.covariance + shape.noise.point * shape.noise.rows
+    stated = np.sqrt(np.diag(noisy))  # of noisy references: their noise too, hence the cap
     covariance = wandering(shape.nodes, mean, np.minimum(stated, REFERENCE_SD * np.sqrt(-np.log(shape.nodes))))
     covariance *= _learned_scale(shape, covariance) * scale
     return Template(shape.nodes, mean, covariance, home.name, len(home.references))

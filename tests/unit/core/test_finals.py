@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from hpo.core.curve import Curve
-from hpo.core.finals import measurement_noise, settled_levels
+from hpo.core.finals import settled_levels
 from hpo.core.metric import Metric
+from hpo.core.noise import measurement_noise
 from hpo.core.references import Family, Reference
 from hpo.core.shape import ShapeSettings
 
