@@ -19,6 +19,7 @@ from hpo.core.curve import Curve
 from hpo.core.finals import settled_levels
 from hpo.core.model import CollapseModel, ModelSettings
 from hpo.core.references import Reference, is_reference
+from hpo.core.rivals import MOST_FINISHED, Finished
 from hpo.core.shape import ShapeSettings
 
 N_NEWEST = 64
@@ -64,6 +65,7 @@ class Shelf:
     model: CollapseModel | None = None
     best_level: float = np.inf
     best_family: str | None = None
+    rivals: tuple[Finished, ...] = ()
 
     def add(self, kept: Kept) -> bool:
         """Take one more finished trial; return True if the model is to be fitted anew."""
@@ -114,6 +116,12 @@ class References:
             return self._given or CollapseModel([], self._settings)
         return shelf.model or self._fit(label, shelf)
 
+    def rivals(self, label: str) -> tuple[Finished, ...]:
+        """Return the best finished trials of a label that are references, their levels less their noise, best first."""
+        self.model_for(label)
+        shelf = self._shelves.get(label)
+        return () if shelf is None else shelf.rivals
+
     @property
     def best_level(self) -> float | None:
         """Lowest final level of all kept trials less their noise; None before any has finished."""
@@ -143,6 +151,7 @@ class References:
         settled = _settled(model, [t for t in taught.values() if t.reference is not None])
         levels = [settled.get(id(taught[k.trial.number].reference), (k.level, None)) for k in shelf.members]
         shelf.best_level, shelf.best_family = min(levels, key=lambda found: found[0])
+        shelf.rivals = _rivals([(t.reference, level) for t, (level, _) in zip(taught.values(), levels, strict=True)])
         self._drop_unused(taught)
         return model
 
@@ -158,6 +167,11 @@ class References:
         """Keep what was made of members only, so that memory does not grow with the study."""
         in_use = {k.trial.number for shelf in self._shelves.values() for k in shelf.members}
         self._taught = {n: t for n, t in {**self._taught, **taught}.items() if n in in_use}
+
+
+def _rivals(found: Sequence[tuple[Reference | None, float]]) -> tuple[Finished, ...]:
+    known = [Finished(reference, level) for reference, level in found if reference is not None]
+    return tuple(sorted(known, key=lambda f: f.level)[:MOST_FINISHED])
 
 
 def _settled(model: CollapseModel, own: Sequence[Taught]) -> dict[int, tuple[float, str | None]]:

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from math import isfinite
 from statistics import median
 
@@ -30,6 +31,7 @@ from hpo.core.curve import Curve
 from hpo.core.decision import Decision, StoppingSettings, SweepState, decide, is_decided_early
 from hpo.core.model import CollapseModel
 from hpo.core.references import Reference, is_reference
+from hpo.core.rivals import probability_lowest
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 SPREAD_FROM = 3
@@ -148,7 +150,21 @@ class StudyView:
         except np.linalg.LinAlgError:
             return Decision("continue", "no_fit", {"fraction": curve.fraction_seen})
         against_own = forecast.family is not None and forecast.family == self._references.best_family
-        return decide(curve, forecast.settled(against_own), state, settings)  # as the best level is, less its reports' noise
+        settled = forecast.settled(against_own)  # as the best level is, less its reports' noise
+        noise = (forecast.level_sd or 0.0) ** 2 - (settled.level_sd or 0.0) ** 2
+        margin = 0.0 if best is None or threshold is None else threshold - best
+        return decide(curve, settled, state, settings, partial(self._chance, curve, noise, margin))
+
+    def _chance(self, curve: Curve, noise: float, margin: float) -> float | None:
+        """Return P(best) of a trial among the best finished ones of its label, as the landscape of all of them sees it."""
+        rivals = self._references.rivals(curve.family)
+        if not rivals or rivals[0].level > (self.best_level or 0.0):  # the best is another label's, or no reference
+            return None
+        try:
+            law = self._references.model_for(curve.family).joint_law([curve], rivals, noise)
+        except np.linalg.LinAlgError:
+            return None
+        return probability_lowest(law, margin)
 
     def spent_without(self, number: int) -> float:
         """Return the error spent by trials other than ``number``."""

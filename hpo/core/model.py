@@ -129,17 +129,24 @@ class CollapseModel:
             p_best[found.law.members] = probability_best(draws[:, found.law.members])
         return SweepForecast(forecasts, p_best, draws)
 
-    def joint_law(self, curves: Sequence[Curve], finished: Sequence[Finished] = ()) -> Law:
+    def joint_law(self, curves: Sequence[Curve], finished: Sequence[Finished] = (), noise: float = 0.0) -> Law:
         """Return the joint law of the final values of runs and of finished runs, whose values are known exactly.
 
         Members count through ``curves``, then ``finished``. As in :meth:`forecast_many`, the landscape bears on differences;
         the finished ones tie it to their level.
+
+        Parameters
+        ----------
+        noise : float
+            Variance of the first run's final value that is left out, as it is of the finished runs' levels.
         """
         law = self._align(curves).law
         level = np.array([f.level for f in finished])
         n = len(law.members)
         covariance = np.zeros((n + level.size, n + level.size))
         covariance[:n, :n] = law.covariance
+        if law.members and law.members[0] == 0:
+            covariance[0, 0] = max(covariance[0, 0] - noise, 0.0)
         members = [*law.members, *range(len(curves), len(curves) + level.size)]
         whole = Law(members, np.concatenate((law.level, level)), covariance, (*law.dofs, *[np.inf] * level.size))
         return self._with_landscape([*curves, *(f.run for f in finished)], whole)

@@ -7,7 +7,6 @@ landscape) bears on differences: both cancel or count in the joint law, so that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -34,21 +33,6 @@ class Finished:
 
     run: Curve | Reference
     level: float
-
-
-@dataclass(frozen=True)
-class Rivals:
-    """Whom a run is compared with; the best of them suffice.
-
-    Attributes
-    ----------
-    finished : sequence of Finished
-    running : sequence of Curve
-        Prefixes.
-    """
-
-    finished: Sequence[Finished] = ()
-    running: Sequence[Curve] = ()
 
 
 def probability_lowest(law: Law, margin: float = 0.0) -> float | None:
