@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpo.core.posterior import Law, Prefix, align_jointly, generalised_mean, probability_best, tempered_noise
+from hpo.core.posterior import Law, Prefix, align_jointly, generalised_mean, probability_best, tempered
 
 NODES = np.array([0.1, 0.2, 0.3, 0.5])
 K = 0.02**2 * np.minimum(*np.meshgrid(-np.log(NODES), -np.log(NODES)))
@@ -59,8 +59,8 @@ def test_later_bins_weigh_more_under_a_misfit_pinned_at_the_end():
 def test_a_spike_loses_its_weight_and_a_clean_prefix_keeps_all():
     clean = prefix([1.0, 1.001, 0.999, 1.0])
     spiked = prefix([1.0, 4.0, 0.999, 1.0])
-    np.testing.assert_array_equal(tempered_noise(clean, K, 4.0), clean.noise)
-    assert tempered_noise(spiked, K, 4.0)[1] > 1.0
+    np.testing.assert_array_equal(tempered(clean, K, 4.0).noise, clean.noise)
+    assert tempered(spiked, K, 4.0).noise[1] > 1.0
 
 
 def test_two_seeds_of_draws_agree_with_the_normal_probability():
