@@ -12,14 +12,14 @@ from bench.simulation import Outcome, Sweep, in_two_phases
 from hpo.core.curve import Curve
 from hpo.core.decision import StoppingSettings, SweepState, decide, is_decided_early, select
 from hpo.core.model import CollapseModel
-from hpo.core.rivals import MOST_FINISHED, MOST_RUNNING, RIPE, Finished, probability_lowest
+from hpo.core.rivals import MOST_FINISHED, Finished, probability_lowest
 
 REFIT_SHARE = 0.2
 """The model is fitted anew when the finished trials have grown by this share of what it was fitted to."""
 
 
 class Prune:
-    """Judges each report by the joint law of the trial and its rivals, as the Ray scheduler does.
+    """Judges each report by the joint law of the trial and the best finished ones, as the pruner does.
 
     It learns from the references and from the trials that have finished.
     """
@@ -30,7 +30,6 @@ class Prune:
         self._references = [r.full for r in sweep.task.references]
         self._finished: list[Curve] = []
         self._best: list[Finished] = []
-        self._running: dict[int, tuple[float, Curve]] = {}
         self._state = SweepState()
         self._fit()
 
@@ -42,24 +41,17 @@ class Prune:
         curve = self._sweep.trials[trial].prefix(float(self._sweep.looks[look]))
         early = is_decided_early(curve, self._state, self._settings) or curve.fraction_seen is None
         forecast = None if early else self._model.forecast(curve)
-        decision = decide(curve, forecast, self._state, self._settings, partial(self._chance, trial, curve))
-        if forecast is not None and forecast.level is not None:
-            self._running[trial] = (forecast.level, curve)
+        decision = decide(curve, forecast, self._state, self._settings, partial(self._chance, curve))
         if decision.action == "stop":
-            self._running.pop(trial, None)
             self._state = SweepState(self._state.best_level, self._state.error_spent + decision.error_spent)
         return decision.action == "stop"
 
-    def _chance(self, trial: int, curve: Curve) -> float | None:
-        ripe = {k: level for k, (level, c) in self._running.items() if k != trial and (c.fraction_seen or 0.0) >= RIPE - 1e-9}
-        others = sorted((level, k) for k, level in ripe.items())
-        running = [self._running[k][1] for _, k in others[:MOST_RUNNING]]
-        law = self._model.joint_law([curve, *running], self._best)
-        return probability_lowest(law, math.log1p(self._settings.margin))
+    def _chance(self, curve: Curve) -> float | None:
+        """Return P(best) among the best finished trials, as the product's pruner does."""
+        return probability_lowest(self._model.joint_law([curve], self._best), math.log1p(self._settings.margin))
 
     def end(self, trial: int) -> None:
         """Take a finished trial as reference and, perhaps, as incumbent."""
-        self._running.pop(trial, None)
         curve = self._sweep.trials[trial].full
         if curve.final_loss is None:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -129,12 +130,18 @@ def student_quantile(dof: float, probability: FloatArray | float) -> FloatArray:
     return np.asarray(found, dtype=np.float64)
 
 
+@lru_cache(256)
+def _quantiles(dof: float) -> FloatArray:
+    """Return Student's t at :data:`QUANTILES`."""
+    return student_quantile(dof, np.array(QUANTILES))
+
+
 def judged_forecast(curve: Curve, level: float, sd: float, dof: float, **about: Any) -> Forecast:
     """Return the forecast of a Student-t with location ``level``, scale ``sd`` and ``dof`` on the model's scale.
 
     ``about`` fills ``end_sd``, ``shared_end_sd``, ``misfit``, ``family``, ``n_references`` and ``controls``.
     """
-    at = sorted(float(v) for v in curve.metric.to_raw(level + max(sd, 1e-12) * student_quantile(dof, np.array(QUANTILES))))
+    at = sorted(curve.metric.to_raw(level + max(sd, 1e-12) * _quantiles(dof)).tolist())
     final = float(curve.metric.to_raw(level))
     spread = sd * (1.0 if np.isinf(dof) else np.sqrt(dof / (dof - 2.0)) if dof > 2 else float(student_quantile(dof, 0.84)))
     return Forecast(

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpo.core.coordinates import coordinates_of
 from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast, SweepForecast, abstained_forecast, completed_forecast, judged_forecast
 from hpo.core.landscape import Landscape, Point, fit_landscape, point_of, update
@@ -29,7 +30,7 @@ from hpo.core.recipe import Recipe
 from hpo.core.references import Family, Reference, families_of, has_label, is_reference
 from hpo.core.response import ResponseMean
 from hpo.core.rivals import Finished
-from hpo.core.shape import ShapeSettings, coordinates_of
+from hpo.core.shape import REMEMBERED, ShapeSettings
 
 FloatArray = NDArray[np.float64]
 SCHEMA = 1
@@ -55,7 +56,7 @@ class ModelSettings:
 
     shape: ShapeSettings = field(default_factory=ShapeSettings)
     max_misfit: float = 4.0
-    n_draws: int = 20_000
+    n_draws: int = 8_000
     landscape: bool = True
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,6 +85,7 @@ class CollapseModel:
         self.references = tuple(references)
         self.families = families_of(self.references, self.settings.shape)
         self._landscapes: dict[tuple[str, Metric, bool], Landscape | None] = {}
+        self._homes: dict[tuple[str, Metric, Recipe | None], int | None] = {}
 
     @classmethod
     def fit(cls, curves: Sequence[Curve], settings: ModelSettings | None = None) -> CollapseModel:
@@ -106,8 +108,15 @@ class CollapseModel:
         The references of its own schedule, if they span its controls; else those of all schedules joined by a response mean,
         if there is one; else those of its own schedule after all.
         """
-        matches = [f for f in self.families if f.accepts(curve.family, curve.metric, curve.recipe)]
-        return max(matches, key=lambda f: (_rank(f, curve.recipe), len(f.references)), default=None)
+        key = curve.family, curve.metric, curve.recipe
+        if key not in self._homes:
+            if len(self._homes) >= REMEMBERED:
+                self._homes.clear()
+            matches = [k for k, f in enumerate(self.families) if f.accepts(*key)]
+            rank = [(_rank(self.families[k], curve.recipe), len(self.families[k].references)) for k in matches]
+            self._homes[key] = matches[rank.index(max(rank))] if matches else None
+        found = self._homes[key]
+        return None if found is None else self.families[found]
 
     def forecast(self, curve: Curve) -> Forecast:
         """Return the forecast of one run by itself."""
@@ -125,8 +134,9 @@ class CollapseModel:
         draws = np.full((self.settings.n_draws, len(curves)), np.nan)
         p_best = np.full(len(curves), np.nan)
         if found.law.members:
-            draws[:, found.law.members] = found.law.draw(rng, self.settings.n_draws)
-            p_best[found.law.members] = probability_best(draws[:, found.law.members])
+            drawn = found.law.draw(rng, self.settings.n_draws)
+            draws[:, found.law.members] = drawn
+            p_best[found.law.members] = probability_best(drawn)
         return SweepForecast(forecasts, p_best, draws)
 
     def joint_law(self, curves: Sequence[Curve], finished: Sequence[Finished] = (), noise: float = 0.0) -> Law:
@@ -213,6 +223,7 @@ class CollapseModel:
         """Return who is judged, their joint law from the prefixes, and what is known of each run."""
         found = _Found(Law.of([]), {}, {})
         groups: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+        shelf = {id(family): k for k, family in enumerate(self.families)}
         blocks: list[_Block] = []
         for i, curve in enumerate(curves):
             status = self._abstains(curve)
@@ -227,7 +238,7 @@ class CollapseModel:
                     found.status[i] = "no_family"
                     continue
                 shape = family.shape_for([coordinates_of(curve.recipe)])
-                groups.setdefault((self.families.index(family), shape.controls), []).append(i)
+                groups.setdefault((shelf[id(family)], shape.controls), []).append(i)
         for (index, controls), members in groups.items():
             blocks += self._align_group(self.families[index], controls, members, curves, found)
         return replace(found, law=Law.of(blocks))
@@ -262,7 +273,7 @@ class CollapseModel:
         scales = aligned.scale * [shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in group]
         covariance = aligned.covariance
         if shape.noise is not None:  # of the references' ends in the shape, and of the final value to be measured
-            borrowed = shape.borrowed([coordinates_of(curves[i].recipe) for i, _ in group])
+            borrowed = np.stack([prefix.borrowed for _, prefix in group if prefix.borrowed is not None])
             own = shape.noise.end * np.array([prefix.point for _, prefix in group])
             shared = shape.noise.end * (borrowed * shape.noise.points) @ borrowed.T
             covariance = covariance + shared + np.diag(own)

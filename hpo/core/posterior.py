@@ -10,17 +10,21 @@ that term common, so that differences between trials are known better than their
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import block_diag, cho_factor, cho_solve, solve_triangular
+from scipy.linalg import block_diag, cho_factor, cho_solve, eigh
+from scipy.linalg.lapack import dpotrf, dpotri
 
 FloatArray = NDArray[np.float64]
 _OUTLIER_PASSES = 3
 OWN_COMPONENTS = 3
-MOSTLY = 0.5
+MOSTLY_NOISE = 0.5
+LEAST_NOISE = 1e-3
+"""Share of the scatter given the other bins that is taken for noise at least, where directions are ordered by noise."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,12 @@ class Prefix:
         Covariance of the references' noise in the expected shape.
     point : float
         Variance of one report.
+    borrowed : ndarray, shape (n_references,), or None
+        Weight of each reference in the expected shape.
+    at_bins : ndarray, shape (n, n), or None
+        W K Wᵀ, where it is known already.
+    precision : ndarray, shape (n, n), or None
+        Inverse of the covariance of all that the bins depart by, once it is known.
     """
 
     offset: FloatArray
@@ -52,11 +62,18 @@ class Prefix:
     noise: FloatArray
     template_noise: FloatArray | None = None
     point: float = 0.0
+    borrowed: FloatArray | None = None
+    at_bins: FloatArray | None = None
+    precision: FloatArray | None = None
 
-    def scatter(self, misfit: FloatArray) -> FloatArray:
-        """Return the covariance of the bins, shape (n, n): ``misfit`` (its covariance at the bins) and all noise."""
-        noisy = misfit + np.diag(self.noise)
-        return noisy if self.template_noise is None else noisy + self.template_noise
+    def scatter(self, covariance: FloatArray, share: float) -> FloatArray:
+        """Return the covariance of the bins, shape (n, n): ``share`` times K = ``covariance`` at the bins, and all noise."""
+        at_bins = self.weights @ covariance @ self.weights.T if self.at_bins is None else self.at_bins
+        noisy = share * at_bins
+        if self.template_noise is not None:
+            noisy += self.template_noise
+        noisy.flat[:: self.noise.size + 1] += self.noise
+        return np.asarray(noisy, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -90,58 +107,64 @@ def generalised_mean(d: FloatArray, covariance: FloatArray) -> tuple[float, floa
     return float(weights @ d), 1.0 / total, weights
 
 
-def tempered_noise(prefix: Prefix, covariance: FloatArray, outlier_sd: float) -> FloatArray:
-    """Return the noise variances with outlying bins (spikes) inflated until they no longer pull.
+def tempered(prefix: Prefix, covariance: FloatArray, outlier_sd: float) -> Prefix:
+    """Return the prefix with its precision, and with outlying bins (spikes) inflated until they no longer pull.
 
     Each bin is compared with what all the others say of it; one further than ``outlier_sd`` away gets its squared distance
-    added.
-    """
-    noise = prefix.noise.copy()
-    spread = _spread(prefix, covariance)
-    for _ in range(_OUTLIER_PASSES):
-        if noise.size < 3 or np.isinf(outlier_sd):
-            return noise
-        inverse = np.linalg.inv(replace(prefix, noise=noise).scatter(spread))
-        ones = inverse.sum(axis=1)
-        projected = inverse - np.outer(ones, ones) / ones.sum()
-        scale = np.maximum(np.diag(projected), 1e-300)
-        distance = np.abs(projected @ prefix.offset) / scale
-        worst = int(np.argmax(distance * np.sqrt(scale)))
-        if distance[worst] * np.sqrt(scale[worst]) <= outlier_sd:
-            return noise
-        noise[worst] += distance[worst] ** 2
-    return noise
-
-
-def own_scale(prefix: Prefix, covariance: FloatArray, dof: float) -> float:
-    """Return by what a trial's own misfit seems larger or smaller than K says.
+    added to its noise.
 
     Parameters
     ----------
     covariance : ndarray, shape (n_nodes, n_nodes)
         K.
+    """
+    noise = prefix.noise.copy()
+    inverse = _inverse(prefix.scatter(covariance, prefix.own + float(prefix.loadings @ prefix.loadings)))
+    for _ in range(_OUTLIER_PASSES if noise.size >= 3 and outlier_sd < np.inf else 0):
+        ones = inverse.sum(axis=1)
+        total = ones.sum()
+        scale = np.maximum(inverse.diagonal() - ones**2 / total, 1e-300)
+        distance = np.abs(inverse @ prefix.offset - ones * (ones @ prefix.offset / total)) / scale
+        worst = int(np.argmax(distance * np.sqrt(scale)))
+        if distance[worst] * np.sqrt(scale[worst]) <= outlier_sd:
+            break
+        added = distance[worst] ** 2
+        noise[worst] += added
+        column = inverse[:, worst]
+        inverse = inverse - np.outer(column, column) * (added / (1.0 + added * column[worst]))
+    return replace(prefix, noise=noise, precision=inverse)
+
+
+def own_scale(prefix: Prefix, dof: float) -> float:
+    """Return by what a trial's own misfit seems larger or smaller than K says; its precision must be known.
+
+    Parameters
+    ----------
     dof : float
         Of the law of the runs' scales: a run's misfit is λ^½ times one of covariance K, λ ~ inverse gamma (dof/2, dof/2).
 
     Notes
     -----
     Given m independent standardised components z of its departures so far, E λ ∝ (dof + Σz²)/(dof + m). Taken are the (at most
-    :data:`OWN_COMPONENTS`) directions in which misfit stands out most from noise, if it is most of what is seen there: they
-    are slow ones, and a run that strays there goes on to stray.
+    :data:`OWN_COMPONENTS`) directions in which the noise N has the least share of what is seen, if less than
+    :data:`MOSTLY_NOISE`: they are slow ones, and a run that strays there goes on to stray. With V the covariance of what is
+    seen and Q = V⁻¹ − V⁻¹11ᵀV⁻¹/1ᵀV⁻¹1, these are the eigenvectors v of N^½QN^½ with the smallest eigenvalues μ, and
+    z = vᵀN^½Qd/√μ. (That of the level itself, μ = 0, is left out.)
     """
     n = prefix.offset.size
-    if n < 2 or np.isinf(dof):
+    if n < 2 or np.isinf(dof) or prefix.precision is None:
         return 1.0
-    spread = _spread(prefix, covariance)
-    root = np.linalg.cholesky(spread + np.diag(prefix.noise))
-    ones, d = (solve_triangular(root, x, lower=True) for x in (np.ones(n), prefix.offset))
-    level = ones / np.linalg.norm(ones)
-    signal = solve_triangular(root, solve_triangular(root, spread, lower=True).T, lower=True)
-    signal = signal - np.outer(level, level @ signal)
-    shares, directions = np.linalg.eigh(signal - np.outer(signal @ level, level))
-    slow = np.arange(n) >= n - OWN_COMPONENTS
-    z = directions[:, slow & (shares > MOSTLY)].T @ (d - level * (level @ d))
-    return float(np.sqrt((dof + z @ z) / (dof + z.size)))
+    ones = prefix.precision.sum(axis=1)
+    total = ones.sum()
+    pull = prefix.precision @ prefix.offset - ones * (ones @ prefix.offset / total)
+    root = np.sqrt(np.maximum(prefix.noise, LEAST_NOISE / prefix.precision.diagonal()))
+    shares, directions = eigh(
+        root[:, None] * (prefix.precision - np.outer(ones, ones) / total) * root,
+        subset_by_index=[0, min(OWN_COMPONENTS, n - 1)],
+    )
+    slow = slice(1, 1 + int(np.sum(shares[1:] < MOSTLY_NOISE)))
+    z = directions[:, slow].T @ (root * pull) / np.sqrt(np.maximum(shares[slow], 1e-300))
+    return math.sqrt((dof + float(z @ z)) / (dof + z.size))
 
 
 def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof: float = np.inf) -> Alignment:
@@ -160,28 +183,61 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof:
     -----
     d_i = θ_i + W_i (Σ_k f_ik u_k + r_i) + ε_i with u_k ~ N(0, K) shared and r_i ~ N(0, own_i K). The u_k are integrated out
     through their posterior on the nodes that any trial observes: one system of p × n_used unknowns, not of all trials' bins.
+    A trial by itself needs no u: its bins scatter by (own + |f|²) K.
     """
+    with_precision = [p if p.precision is not None else tempered(p, covariance, np.inf) for p in prefixes]
+    misfits = np.array([_misfit(p) for p in with_precision])
+    scales = np.array([own_scale(p, scale_dof) for p in with_precision])
+    if len(prefixes) == 1:
+        level, variance = _alone(with_precision[0])
+        return Alignment(np.array([level]), np.array([[variance]]), misfits, scales)
     used = np.flatnonzero(np.any([np.any(p.weights != 0, axis=0) for p in prefixes], axis=0))
     k_used = covariance[np.ix_(used, used)]
-    p = prefixes[0].loadings.size
-    n_latent = p * used.size
-    levels, variances, misfits, scales = (np.zeros(len(prefixes)) for _ in range(4))
-    gram, pull = np.zeros((n_latent, n_latent)), np.zeros(n_latent)
-    loadings = np.zeros((len(prefixes), n_latent))
-    for i, prefix in enumerate(prefixes):
-        w = prefix.weights[:, used]
-        factor = cho_factor(prefix.scatter(prefix.own * (w @ k_used @ w.T)), lower=True)
-        ones = cho_solve(factor, np.ones(len(w)))
-        total = ones.sum()
-        projected = cho_solve(factor, w) - np.outer(ones, ones @ w) / total  # (V⁻¹ − V⁻¹11ᵀV⁻¹/1ᵀV⁻¹1) W
-        levels[i], variances[i] = ones @ prefix.offset / total, 1.0 / total
-        gram += np.kron(np.outer(prefix.loadings, prefix.loadings), w.T @ projected)
-        pull += np.kron(prefix.loadings, projected.T @ prefix.offset)
-        loadings[i] = np.kron(prefix.loadings, ones @ w / total)
-        misfits[i], scales[i] = _misfit(prefix, covariance), own_scale(prefix, covariance, scale_dof)
-    mean_u, cov_u = _shared_deviation(gram, pull, k_used, p)
-    level = levels - loadings @ mean_u
-    return Alignment(level, np.diag(variances) + loadings @ cov_u @ loadings.T, misfits, scales)
+    p, n_used = prefixes[0].loadings.size, used.size
+    levels, variances = np.zeros(len(prefixes)), np.zeros(len(prefixes))
+    gram, pull = np.zeros((p, p, n_used, n_used)), np.zeros((p, n_used))
+    loadings = np.zeros((len(prefixes), p, n_used))
+    for members in _by_size(prefixes):
+        known = _batch([prefixes[i] for i in members], covariance, used)
+        f = np.stack([prefixes[i].loadings for i in members])
+        levels[members], variances[members] = known.level, known.variance
+        gram += np.tensordot(f[:, :, None] * f[:, None, :], known.gram, axes=(0, 0))
+        pull += f.T @ known.pull
+        loadings[members] = f[:, :, None] * known.weights[:, None, :]
+    flat = loadings.reshape(len(prefixes), -1)
+    whole = gram.transpose(0, 2, 1, 3).reshape(p * n_used, p * n_used)
+    mean_u, cov_u = _shared_deviation(whole, pull.ravel(), k_used, p)
+    return Alignment(levels - flat @ mean_u, np.diag(variances) + flat @ cov_u @ flat.T, misfits, scales)
+
+
+def _by_size(prefixes: Sequence[Prefix]) -> list[list[int]]:
+    """Return the positions of prefixes of one number of bins each."""
+    sizes = [p.offset.size for p in prefixes]
+    return [[i for i, size in enumerate(sizes) if size == one] for one in sorted(set(sizes))]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """What trials of one number of bins say of their levels and of the shared u; the first axis of all is the trial."""
+
+    level: FloatArray
+    variance: FloatArray
+    gram: FloatArray
+    pull: FloatArray
+    weights: FloatArray
+
+
+def _batch(prefixes: Sequence[Prefix], covariance: FloatArray, used: NDArray[np.int64]) -> _Batch:
+    w = np.stack([p.weights[:, used] for p in prefixes])
+    d = np.stack([p.offset for p in prefixes])
+    inverse = np.linalg.inv(np.stack([p.scatter(covariance, p.own) for p in prefixes]))
+    ones = inverse.sum(axis=2)
+    total = ones.sum(axis=1)
+    weights = (ones[:, None, :] @ w)[:, 0] / total[:, None]
+    projected = inverse @ w - ones[:, :, None] * weights[:, None, :]  # (V⁻¹ − V⁻¹11ᵀV⁻¹/1ᵀV⁻¹1) W
+    turned = projected.transpose(0, 2, 1)
+    level = np.sum(ones * d, axis=1) / total
+    return _Batch(level, 1.0 / total, w.transpose(0, 2, 1) @ projected, (turned @ d[:, :, None])[:, :, 0], weights)
 
 
 def _shared_deviation(gram: FloatArray, pull: FloatArray, k_used: FloatArray, p: int) -> tuple[FloatArray, FloatArray]:
@@ -195,21 +251,33 @@ def _shared_deviation(gram: FloatArray, pull: FloatArray, k_used: FloatArray, p:
     return cov @ pull, cov
 
 
-def _spread(prefix: Prefix, covariance: FloatArray) -> FloatArray:
-    """Return the covariance of a prefix's departures from its expected shape, noise left out."""
-    scale = prefix.own + float(prefix.loadings @ prefix.loadings)
-    return np.asarray(scale * (prefix.weights @ covariance @ prefix.weights.T), dtype=np.float64)
+def _alone(prefix: Prefix) -> tuple[float, float]:
+    """Return θ̂ and its variance for one trial whose precision is known."""
+    if prefix.precision is None:
+        raise ValueError("a prefix must have its precision")
+    ones = prefix.precision.sum(axis=1)
+    total = float(ones.sum())
+    return float(ones @ prefix.offset) / total, 1.0 / total
 
 
-def _misfit(prefix: Prefix, covariance: FloatArray) -> float:
+def _misfit(prefix: Prefix) -> float:
+    """Return the root mean square of the standardised residuals of a prefix whose precision is known."""
     n = prefix.offset.size
-    if n < 2:
+    if n < 2 or prefix.precision is None:
         return 0.0
-    full = prefix.scatter(_spread(prefix, covariance))
-    level, _, _ = generalised_mean(prefix.offset, full)
-    off = prefix.offset - level
-    squares = float(off @ cho_solve(cho_factor(full, lower=True), off))
-    return float(np.sqrt(max(squares, 0.0) / (n - 1)))
+    off = prefix.offset - _alone(prefix)[0]
+    return math.sqrt(max(float(off @ prefix.precision @ off), 0.0) / (n - 1))
+
+
+def _inverse(matrix: FloatArray) -> FloatArray:
+    """Return the inverse of a symmetric positive definite matrix; by LU where rounding has made it indefinite."""
+    factor, failed = dpotrf(matrix, lower=1, clean=0)
+    if not failed:
+        found, failed = dpotri(factor, lower=1)
+    if failed:
+        return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+    lower = np.tril(found)
+    return np.asarray(lower + np.tril(found, -1).T, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -233,17 +301,27 @@ class Law:
     @classmethod
     def of(cls, blocks: Sequence[tuple[list[int], FloatArray, FloatArray, float]]) -> Law:
         """Return the law of independent blocks of (members, level, covariance, degrees of freedom)."""
+        if len(blocks) == 1:
+            alone, level, covariance, dof = blocks[0]
+            return cls(alone, level, covariance, (dof,) * len(alone))
         members = [i for block in blocks for i in block[0]]
         level = np.concatenate([block[1] for block in blocks]) if blocks else np.zeros(0)
         covariance = block_diag(*(block[2] for block in blocks)) if blocks else np.zeros((0, 0))
         return cls(members, level, covariance, tuple(block[3] for block in blocks for _ in block[0]))
 
     def draw(self, rng: np.random.Generator, n_draws: int) -> FloatArray:
-        """Return draws of the final values, shape (n_draws, n); one t scale a draw, with the fewest degrees of freedom."""
-        dof = min(self.dofs)
-        scale = np.sqrt(dof / rng.chisquare(dof, size=(n_draws, 1))) if np.isfinite(dof) else 1.0
-        draws = self.level + scale * (rng.standard_normal((n_draws, self.level.size)) @ _root(self.covariance).T)
-        return np.asarray(draws, dtype=np.float64)
+        """Return draws of the final values, shape (n_draws, n); one t scale a draw, with the fewest degrees of freedom.
+
+        Draws come in pairs mirrored about the level (antithetic), which halves what their mean is off by and more.
+        """
+        dof, half = min(self.dofs), (n_draws + 1) // 2
+        drawn = rng.standard_normal((half, self.level.size)) @ _root(self.covariance).T
+        if np.isfinite(dof):
+            drawn *= np.sqrt(dof / rng.chisquare(dof, size=(half, 1)))
+        draws = np.empty((n_draws, self.level.size))
+        np.add(self.level, drawn, out=draws[:half])
+        np.subtract(self.level, drawn[: n_draws - half], out=draws[half:])
+        return draws
 
 
 def probability_best(draws: FloatArray, margin: float = 0.0) -> FloatArray:
@@ -254,8 +332,9 @@ def probability_best(draws: FloatArray, margin: float = 0.0) -> FloatArray:
     """
     lowest = np.min(draws, axis=1, keepdims=True)
     wins = draws <= lowest + margin
-    if margin > 0:
-        return np.asarray(wins.mean(axis=0))
+    counted = np.count_nonzero(wins, axis=0)
+    if margin > 0 or counted.sum() == len(draws):
+        return np.asarray(counted / len(draws), dtype=np.float64)
     shared = wins.astype(np.float64)
     return np.asarray((shared / shared.sum(axis=1, keepdims=True)).mean(axis=0))
 

@@ -14,23 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpo.core.coordinates import Coordinates, coordinates_of
 from hpo.core.curve import N_BINS, Curve
 from hpo.core.metric import Metric
 from hpo.core.noise import CurveNoise
 from hpo.core.recipe import Recipe, recipe_from_dict
 from hpo.core.response import GRID, ResponseMean, fit_response
 from hpo.core.schedules import schedules_match
-from hpo.core.shape import (
-    NODES,
-    Coordinates,
-    Kin,
-    Shape,
-    ShapeSettings,
-    common_controls,
-    coordinates_of,
-    fit_shape,
-    residuals_at_nodes,
-)
+from hpo.core.shape import NODES, Kin, Shape, ShapeSettings, common_controls, fit_shape, residuals_at_nodes
 from hpo.core.surrogate import FIT_FROM as SURROGATE_FROM
 from hpo.core.surrogate import Surrogate, fit_surrogate_to, surrogate_mean
 
@@ -169,7 +160,7 @@ class Family:
 
     def shape_for(self, runs: Sequence[Coordinates]) -> Shape:
         """Return the shape conditioned on what both the references and ``runs`` know."""
-        return self.fit(common_controls([*self._coordinates, *runs], self.settings))
+        return self.fit(common_controls([self._common, *runs], self.settings))
 
     def fit(self, controls: tuple[str, ...]) -> Shape:
         """Return the shape for the given controls; fitted once."""
@@ -194,6 +185,13 @@ class Family:
     @cached_property
     def _coordinates(self) -> tuple[Coordinates, ...]:
         return tuple(coordinates_of(r.recipe) for r in self.references)
+
+    @cached_property
+    def _common(self) -> Coordinates:
+        """What all references know, as one run's coordinates."""
+        first, *others = self._coordinates
+        controls = {c: x for c, x in first.controls.items() if all(c in run.controls for run in others)}
+        return Coordinates(controls, first.schedule if all(run.schedule is not None for run in others) else None)
 
     @cached_property
     def _shapes(self) -> dict[tuple[str, ...], Shape]:

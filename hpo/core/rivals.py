@@ -20,11 +20,10 @@ from hpo.core.posterior import Law
 from hpo.core.references import Reference
 
 FloatArray = NDArray[np.float64]
-N_POINTS = 256
-MOST_FINISHED, MOST_RUNNING = 8, 6
-"""Rivals that a run is compared with, at most: the best ones. Leaving others out errs towards letting it go on."""
-RIPE = 0.3
-"""t̂ from which a running trial is a rival: two early forecasts compared with each other are wrong too often."""
+N_POINTS = 512
+MOST_FINISHED = 8
+"""Finished runs that a run is compared with, at most: the best ones. Leaving others out errs towards letting it go on."""
+_TAIL_POWER = 4
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,9 @@ def probability_lowest(law: Law, margin: float = 0.0) -> float | None:
 
     Notes
     -----
-    E[P(first | rivals)] over :data:`N_POINTS` quasi-random points of the rivals' joint law: the last step is in closed form,
-    so that probabilities far below 1/N_POINTS are told apart as well.
+    E[P(first | rivals)] over :data:`N_POINTS` quasi-random points of the rivals' joint law and of its common scale, which are
+    drawn more densely, and count less, where the scale is large: the last step is in closed form, so that probabilities far
+    below 1/N_POINTS are right as well.
     """
     if 0 not in law.members or len(law.members) < 2:
         return None
@@ -53,19 +53,23 @@ def probability_lowest(law: Law, margin: float = 0.0) -> float | None:
     cross = law.covariance[first, others]
     values, vectors = np.linalg.eigh(covariance)
     root = np.sqrt(np.maximum(values, 0.0))
-    normal, scale = _points(int(others.sum()), min(law.dofs))
+    normal, scale, weight = _points(int(others.sum()), min(law.dofs))
     departures = scale[:, None] * (normal * root) @ vectors.T
     inverse = np.divide(1.0, values, out=np.zeros_like(values), where=values > 1e-12 * max(values.max(), 1e-300))
     gain = (vectors * inverse) @ (vectors.T @ cross)
     left = np.sqrt(max(float(law.covariance[first, first] - gain @ cross), 1e-24))
     gap = (law.level[others] + departures).min(axis=1) + margin - law.level[first] - departures @ gain
-    return float(np.mean(special.ndtr(gap / (scale * left))))
+    return float(np.mean(weight * special.ndtr(gap / (scale * left))))
 
 
 @lru_cache(maxsize=256)
-def _points(n: int, dof: float) -> tuple[FloatArray, FloatArray]:
-    """Return standard normal points, shape (N_POINTS, n), and the common scales of a Student-t, shape (N_POINTS,)."""
+def _points(n: int, dof: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return standard normal points, shape (N_POINTS, n), the common scales of a Student-t and their weights, of mean 1."""
     uniform = qmc.Sobol(n + 1, seed=0).random(N_POINTS)
-    normal = special.ndtri(uniform[:, :n])
-    scale = np.sqrt(dof / special.chdtri(dof, uniform[:, n])) if np.isfinite(dof) else np.ones(N_POINTS)
-    return np.asarray(normal, dtype=np.float64), np.asarray(scale, dtype=np.float64)
+    normal = np.asarray(special.ndtri(uniform[:, :n]), dtype=np.float64)
+    if np.isinf(dof):
+        return normal, np.ones(N_POINTS), np.ones(N_POINTS)
+    weight = _TAIL_POWER * uniform[:, n] ** (_TAIL_POWER - 1)
+    chi_square = 2.0 * special.gammaincinv(0.5 * dof, uniform[:, n] ** _TAIL_POWER)
+    scale = np.sqrt(dof / np.maximum(chi_square, 1e-300))
+    return normal, np.asarray(scale, dtype=np.float64), np.asarray(weight / weight.mean(), dtype=np.float64)

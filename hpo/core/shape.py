@@ -29,7 +29,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from hpo.core.coordinates import SCHEDULE_GRID, Coordinates, coordinates_of
 from hpo.core.curve import BIN_EDGES, Curve
+from hpo.core.leave_out import LeaveOut
 from hpo.core.misfit import MisfitPrior, RowNoise, fit_misfit, fit_scale, noise_modes
 from hpo.core.noise import CurveNoise, FamilyNoise
 from hpo.core.recipe import Recipe
@@ -39,12 +41,8 @@ NODES: FloatArray = 0.5 * (BIN_EDGES[:-1] + BIN_EDGES[1:])
 """All grid nodes, ascending in t̂, below 1: the bin centres."""
 MAX_SHARED = 6
 """Trials of a sweep share at most so many deviations of the shape; what they leave counts as each trial's own."""
-CALIBRATION_WEIGHT = 4.0
 REMEMBERED = 1024
-COLLAPSED_FROM = 2.5e6
-"""Parameters. Measured on our own byte-level models of 1e5 and on recorded language models of 1e8: curves shift by .06 of log
-loss an e-fold of size there, by less than .01 here (bench/LOG.md)."""
-SCHEDULE_GRID: FloatArray = np.linspace(0.05, 1.0, 20)
+REMEMBERED_BINS = 16
 CONTROLS = ("log_tau", "log_tpp", "log_n")
 
 
@@ -115,36 +113,6 @@ class ShapeSettings:
         return {**asdict(self), "effect_sd": dict(self.effect_sd)}
 
 
-@dataclass(frozen=True)
-class Coordinates:
-    """Where a run lies: the logs of its known controls by name, and its schedule's values (None if unknown)."""
-
-    controls: dict[str, float]
-    schedule: FloatArray | None = field(default=None, compare=False)
-
-
-def coordinates_of(recipe: Recipe | None) -> Coordinates:
-    """Return the coordinates of a run with ``recipe``."""
-    if recipe is None:
-        return Coordinates({})
-    known = {"log_tau": recipe.tau, "log_tpp": recipe.tpp}
-    controls = {name: float(np.log(value)) for name, value in known.items() if value is not None}
-    if recipe.n_params is not None:
-        controls["log_n"] = size_coordinate(recipe.n_params)
-    if not recipe.schedule.is_known:
-        return Coordinates(controls)
-    return Coordinates(controls, recipe.schedule(SCHEDULE_GRID, recipe.warmup_fraction or 0.0))
-
-
-def size_coordinate(n_params: float) -> float:
-    """Return u(N) = log N − 2·√(N_c/N): how far apart sizes are, as far as their curves' shapes go.
-
-    du/d log N = 1 + √(N_c/N) with N_c = :data:`COLLAPSED_FROM`: sizes of millions and more are apart by their logs; below, a
-    family has hardly begun to collapse, and each step in size changes the shape several times as much.
-    """
-    return float(np.log(n_params) - 2.0 * np.sqrt(COLLAPSED_FROM / n_params))
-
-
 def common_controls(runs: Sequence[Coordinates], settings: ShapeSettings) -> tuple[str, ...]:
     """Return the controls that every run knows and the settings use, in a fixed order.
 
@@ -212,6 +180,25 @@ class Kin:
 
 
 @dataclass(frozen=True)
+class AtBins:
+    """A shape at a run's n bins.
+
+    Attributes
+    ----------
+    weights : ndarray, shape (n, n_nodes)
+        Interpolation from the nodes.
+    covariance : ndarray, shape (n, n)
+        K.
+    noise : ndarray, shape (n, n), or None
+        Of a reference's bins, in units of its variance of a report.
+    """
+
+    weights: FloatArray
+    covariance: FloatArray
+    noise: FloatArray | None
+
+
+@dataclass(frozen=True)
 class Shape:
     """The fitted shape for one set of controls.
 
@@ -257,10 +244,6 @@ class Shape:
         mean, loadings, own, _ = self._predict(runs)
         return mean, loadings, own
 
-    def borrowed(self, runs: Sequence[Coordinates]) -> FloatArray:
-        """Return H, shape (n_runs, n_references): E s(t̂; x) = H (y − y(1) − m of the references)."""
-        return self._predict(runs)[3]
-
     def _predict(self, runs: Sequence[Coordinates]) -> _Expected:
         new = _stacked(runs, self.controls, self.centre)
         cross = _kernel(*new, *self._known, self.controls, self.settings)
@@ -274,7 +257,10 @@ class Shape:
         return mean, loadings, own, borrowed
 
     def predict_all(self, recipes: Sequence[Recipe | None]) -> _Expected:
-        """Return :meth:`predict` and :meth:`borrowed`; of one run remembered, as a running trial is asked about again."""
+        """Return :meth:`predict` and H, shape (n_runs, n_references), the weights of the references in the mean.
+
+        Of one run remembered, as a running trial is asked about again and again.
+        """
         if len(recipes) != 1:
             return self._predict([coordinates_of(recipe) for recipe in recipes])
         recipe = recipes[0]
@@ -291,10 +277,9 @@ class Shape:
     def calibration(self, fraction: float) -> float:
         """Return by what to multiply the sd of forecasts made at ``fraction``: how far off the references' own would have been.
 
-        Each reference is forecast from the others, then each group of one size and horizon from the other groups; both in
-        closed form (e₋g = [A⁻¹]gg⁻¹ (A⁻¹R)g), and aligned by a K without what those left out put into it: weights that suit
-        the very errors they are judged by would look far too good. The scale is the root mean square of the errors over
-        their predicted sd, the larger of the two, drawn towards 1 as if by :data:`CALIBRATION_WEIGHT` further errors.
+        Each reference is forecast from the others, then each group of one size and horizon from the other groups
+        (:mod:`hpo.core.leave_out`). The scale is the root mean square of the errors over their predicted sd, the larger of the
+        two, drawn towards 1.
         """
         n_seen = int(np.sum(self.nodes <= fraction))
         if n_seen not in self._calibrations:
@@ -313,37 +298,30 @@ class Shape:
         sizes = [tuple(round(run.controls.get(c, 0.0), 3) for c in ("log_tpp", "log_n")) for run in self.runs]
         groups = [[i for i, size in enumerate(sizes) if size == distinct] for distinct in sorted(set(sizes))]
         judged = [parts for parts in (alone, groups) if len(parts) > 1]
-        return float(np.sqrt(max(self._scales(judged, n_seen), default=1.0)))
+        return float(np.sqrt(max(self._leave_out.scales(judged, n_seen), default=1.0)))
 
-    def _scales(self, ways: Sequence[Sequence[Sequence[int]]], n_seen: int) -> list[float]:
-        """Return the mean square error over predicted variance of each way of leaving runs out, drawn towards 1.
+    @cached_property
+    def _leave_out(self) -> LeaveOut:
+        noise = self.noise
+        bins = self.covariance if noise is None else self.covariance + noise.point * noise.bins
+        end = 0.0 if noise is None else noise.point * noise.end
+        return LeaveOut.of(bins, self.inverse, self.shares, self.taken, self.solved, end)
 
-        Notes
-        -----
-        With E what those left out gave K and D their shares of it, (K − EᵀDE)⁻¹1 = K⁻¹1 + K⁻¹Eᵀ(D⁻¹ − EK⁻¹Eᵀ)⁻¹EK⁻¹1: one
-        factorisation of K serves all. Noise of their bins adds to K, that of their ends to each forecast.
-        """
-        if not ways:
-            return []
-        errors, taken = self.solved[:, :n_seen], self.taken[:, :n_seen]
-        covariance = self.covariance[:n_seen, :n_seen]
-        ridge = 1e-6 * np.mean(np.diag(covariance)) * np.eye(n_seen)
-        added, end = ridge, 0.0
-        if self.noise is not None:
-            added, end = ridge + self.noise.point * self.noise.bins[:n_seen, :n_seen], self.noise.point * self.noise.end
-        inverted = np.linalg.solve(covariance + added, np.column_stack((np.ones(n_seen), taken.T)))
-        ones, spread = inverted[:, 0], inverted[:, 1:]
-        scales = []
-        for parts in ways:
-            squares = []
-            for part in parts:
-                own, less = taken[part], spread[:, part]
-                weights = ones + less @ np.linalg.solve(np.diag(1.0 / self.shares[part]) - own @ less, own @ ones)
-                block = np.linalg.inv(self.inverse[np.ix_(part, part)])
-                missed = block @ errors[part] @ weights / weights.sum()
-                squares.append(float(np.mean(missed**2 / (np.diag(block) * (1.0 / ones.sum() + end)))))
-            scales.append((CALIBRATION_WEIGHT + sum(squares)) / (CALIBRATION_WEIGHT + len(squares)))
-        return scales
+    def at(self, fractions: FloatArray) -> AtBins:
+        """Return the interpolation, K and the references' noise at ``fractions``, remembered: runs report on one grid."""
+        key = fractions.tobytes()
+        found = self._at.get(key)
+        if found is None:
+            weights = self.interpolation(fractions)
+            noise = None if self.noise is None else weights @ self.noise.bins @ weights.T
+            if len(self._at) >= REMEMBERED_BINS:
+                self._at.clear()
+            found = self._at[key] = AtBins(weights, weights @ self.covariance @ weights.T, noise)
+        return found
+
+    @cached_property
+    def _at(self) -> dict[bytes, AtBins]:
+        return {}
 
     def interpolation(self, fractions: FloatArray) -> FloatArray:
         """Return W, shape (n, n_nodes): values at ``fractions`` are W @ (values at the nodes), 0 at t̂ = 1.

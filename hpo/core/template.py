@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from hpo.core.coordinates import coordinates_of
 from hpo.core.curve import Curve
 from hpo.core.metric import Metric
 from hpo.core.model import CollapseModel
 from hpo.core.recipe import Recipe
-from hpo.core.shape import NODES, Shape, coordinates_of, residuals_at_nodes
+from hpo.core.shape import NODES, Shape, residuals_at_nodes
 
 FloatArray = NDArray[np.float64]
 REFERENCE_SD = 0.015

@@ -3,15 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpo.core.posterior import (
-    Law,
-    Prefix,
-    align_jointly,
-    generalised_mean,
-    own_scale,
-    probability_best,
-    tempered_noise,
-)
+from hpo.core.posterior import Law, Prefix, align_jointly, generalised_mean, own_scale, probability_best, tempered
 
 NODES = np.array([0.1, 0.2, 0.3, 0.5])
 K = 0.02**2 * np.minimum(*np.meshgrid(-np.log(NODES), -np.log(NODES)))
@@ -67,8 +59,8 @@ def test_later_bins_weigh_more_under_a_misfit_pinned_at_the_end():
 def test_a_spike_loses_its_weight_and_a_clean_prefix_keeps_all():
     clean = prefix([1.0, 1.001, 0.999, 1.0])
     spiked = prefix([1.0, 4.0, 0.999, 1.0])
-    np.testing.assert_array_equal(tempered_noise(clean, K, 4.0), clean.noise)
-    assert tempered_noise(spiked, K, 4.0)[1] > 1.0
+    np.testing.assert_array_equal(tempered(clean, K, 4.0).noise, clean.noise)
+    assert tempered(spiked, K, 4.0).noise[1] > 1.0
 
 
 def test_two_seeds_of_draws_agree_with_the_normal_probability():
@@ -81,19 +73,21 @@ def test_ties_share_the_probability_of_being_best():
     np.testing.assert_allclose(probability_best(np.zeros((10, 4))), 0.25)
 
 
+def own_scale_of(offset, dof=1.0, covariance=K, **options):
+    return own_scale(tempered(prefix(offset, **options), covariance, np.inf), dof)
+
+
 def test_a_run_that_strays_slowly_has_a_wider_law_and_one_that_follows_a_narrower_one():
-    follows, strays = prefix([1.0, 1.0, 1.0, 1.0]), prefix([1.2, 1.15, 1.1, 1.05])
-    assert own_scale(follows, K, 1.0) < 0.6 < 1.5 < own_scale(strays, K, 1.0)
-    assert own_scale(strays, K, np.inf) == own_scale(prefix([1.0]), K, 1.0) == 1.0
+    assert own_scale_of([1.0, 1.0, 1.0, 1.0]) < 0.6 < 1.5 < own_scale_of([1.2, 1.15, 1.1, 1.05])
+    assert own_scale_of([1.2, 1.15, 1.1, 1.05], np.inf) == own_scale_of([1.0]) == 1.0
 
 
 def test_noise_alone_does_not_widen_a_law():
     draw = np.random.default_rng(0)
-    noisy = prefix(1.0 + 0.3 * draw.standard_normal(4), noise=0.09)
-    assert own_scale(noisy, 1e-4 * K, 1.0) == 1.0
+    assert own_scale_of(1.0 + 0.3 * draw.standard_normal(4), noise=0.09, covariance=1e-4 * K) == 1.0
 
 
 def test_drawn_from_its_own_law_the_scale_is_one_in_the_mean():
     draw, root = np.random.default_rng(0), np.linalg.cholesky(K + 1e-6 * np.eye(4))
-    squares = [own_scale(prefix(row, loadings=(0.0,)), K, 4.0) ** 2 for row in (root @ draw.standard_normal((4, 2000))).T]
+    squares = [own_scale_of(row, 4.0, loadings=(0.0,)) ** 2 for row in (root @ draw.standard_normal((4, 2000))).T]
     assert np.mean(squares) == pytest.approx(1.0, abs=0.04)

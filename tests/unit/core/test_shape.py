@@ -4,18 +4,9 @@ import numpy as np
 import pytest
 from synthetic import recipe, surrogate_curve
 
+from hpo.core.coordinates import Coordinates, coordinates_of, size_coordinate
 from hpo.core.schedules import schedule
-from hpo.core.shape import (
-    NODES,
-    Coordinates,
-    ShapeSettings,
-    common_controls,
-    coordinates_of,
-    fit_shape,
-    residuals_at_nodes,
-    run_kernel,
-    size_coordinate,
-)
+from hpo.core.shape import NODES, ShapeSettings, common_controls, fit_shape, residuals_at_nodes, run_kernel
 
 SETTINGS = ShapeSettings(mean="none")
 RECIPES = [recipe(tau=tau, n_params=n) for tau in (0.05, 0.1, 0.2, 0.4) for n in (1e5, 3e5)]
