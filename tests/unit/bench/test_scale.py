@@ -23,6 +23,7 @@ def _curves() -> np.ndarray:
 
 
 def _run(load: Load, tmp_path: Path):
+    tmp_path.mkdir(exist_ok=True)
     return SimulatedSweep(load, _curves(), tmp_path / "log.jsonl", traces_memory=False).run()
 
 
@@ -34,8 +35,10 @@ def test_every_trial_ends_and_most_are_stopped(tmp_path):
 
 
 def test_memory_is_traced_a_trial(tmp_path):
+    """Growth may be negative over few trials: what was kept of trials that ended, or of an older fit, is freed."""
     measured = SimulatedSweep(replace(LOAD, n_trials=10), _curves(), tmp_path / "log.jsonl").run()
-    assert 0 < measured.bytes_per_trial < 200_000
+    assert 0 < abs(measured.bytes_per_trial) < 200_000
+    assert np.isnan(_run(replace(LOAD, n_trials=10), tmp_path / "untraced").bytes_per_trial)
 
 
 def test_a_driver_that_cannot_follow_leaves_its_workers_waiting(tmp_path):
