@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,7 @@ Table_ = Annotated[
     Path | None,
     typer.Option("--models", metavar="FILE.csv", help="Columns name, flops and accuracy (%) or loss instead of runs."),
 ]
+Figure = Annotated[Path | None, typer.Option("--figure", metavar="FILE.svg", help="Draw it as an SVG file.")]
 MetricColumn = Annotated[str | None, typer.Option("--metric", metavar="COLUMN", help="Column with the curve.")]
 
 
@@ -36,10 +38,13 @@ MetricColumn = Annotated[str | None, typer.Option("--metric", metavar="COLUMN", 
 def compression_command(
     tpp: Annotated[str | None, typer.Option(help="Tokens per parameter, comma-separated.")] = None,
     params: Annotated[float | None, typer.Option(help="Parameters of the compute-optimal model, for absolute numbers.")] = None,
+    figure: Figure = None,
     as_json: Json = False,
 ) -> None:
     """Show what training at other tokens per parameter than 20 does, at equal loss and at equal compute."""
     from dataclasses import asdict
+
+    import numpy as np
 
     from hpo.core.laws import LOSS_EXPONENT, OPTIMAL_TPP, compression, smallest_params_ratio
 
@@ -48,6 +53,12 @@ def compression_command(
         if params is not None:
             _require_params(params)
             rows = [{**row, **_absolute(row, params, OPTIMAL_TPP)} for row in rows]
+        if figure is not None:
+            from hpo.reporting.efficiency_figure import compression_figure
+
+            low, high = min(5.0, *(row["tpp"] for row in rows)), max(1000.0, *(row["tpp"] for row in rows))
+            dense = [asdict(compression(x)) for x in np.geomspace(low, high, 100).tolist()]
+            _write_figure(figure, compression_figure(rows, dense))
     bound = smallest_params_ratio()
     document = {"exponent": LOSS_EXPONENT, "optimal_tpp": OPTIMAL_TPP, "smallest_params_ratio": bound, "rows": rows}
     if as_json:
@@ -68,6 +79,7 @@ def scaling_command(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="LAW.json", help="Write the law for hpo plan.")
     ] = None,
+    figure: Figure = None,
     as_json: Json = False,
 ) -> None:
     """Fit loss, or 100 − accuracy, to a power of compute, with intervals; without models, the published Celerity family."""
@@ -85,6 +97,12 @@ def scaling_command(
             "notes": read.notes(),
             "predictions": [_prediction(read, fit, x, extrapolate=extrapolate) for x in numbers("--at", at) or []],
         }
+        if figure is not None:
+            from hpo.reporting.efficiency_figure import scaling_figure
+
+            interval = partial(fit.interval, level=LEVEL, of_a_new_point=True)
+            law = partial(fit.law.at, extrapolate=True)
+            _write_figure(figure, scaling_figure(document["models"], read.quality_name, law, interval))
         if output is not None:
             write_law(output, document)
     if as_json:
@@ -94,15 +112,21 @@ def scaling_command(
 
 
 @app.command("frontier", epilog="Example: hpo efficiency frontier · hpo efficiency frontier --models models.csv")
-def frontier_command(runs: Runs = None, models: Table_ = None, metric: MetricColumn = None, as_json: Json = False) -> None:
+def frontier_command(
+    runs: Runs = None, models: Table_ = None, metric: MetricColumn = None, figure: Figure = None, as_json: Json = False
+) -> None:
     """Show which models nothing cheaper beats; without models, the published Celerity family and BTLM-3B."""
     from hpo.commands.trained_models import read_models
-    from hpo.core.frontier import PUBLISHED_MODELS, pareto_frontier
+    from hpo.core.frontier import PUBLISHED_MODELS, beaten_by
 
     with input_errors():
         read = read_models(runs, models, metric, default=PUBLISHED_MODELS)
-    on_it = pareto_frontier(read.models, higher_is_better=read.is_accuracy)
-    rows = [{**row, "on_frontier": on} for row, on in zip(read.to_dicts(), on_it, strict=True)]
+        better = [by and by.name for by in beaten_by(read.models, higher_is_better=read.is_accuracy)]
+        rows = [{**row, "on_frontier": by is None, "beaten_by": by} for row, by in zip(read.to_dicts(), better, strict=True)]
+        if figure is not None:
+            from hpo.reporting.efficiency_figure import frontier_figure
+
+            _write_figure(figure, frontier_figure(rows, read.quality_name))
     published = not runs and models is None
     comparison = _published_comparison() if published else None
     document: dict[str, Any] = {"models": rows, "notes": _comparison_lines(comparison) if comparison else []}
@@ -123,12 +147,16 @@ def compression_table(rows: list[dict[str, Any]]) -> Table:
     table = Table()
     for name in ("TPP", "equal loss: N", "D", "FLOPs", "equal FLOPs: N", "D", "L − E"):
         table.add_column(name, justify="right", no_wrap=True)
+    absolute = [key for key in ("n_params", "n_tokens", "flops") if all(key in row for row in rows)]
+    for key in absolute:
+        table.add_column({"n_params": "equal loss: N", "n_tokens": "D", "flops": "6ND"}[key], justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             f"{row['tpp']:g}",
             *(f"{row[key] - 1:+.0%}" for key in ("params_ratio", "tokens_ratio", "flops_ratio")),
             *(f"{row[key] - 1:+.0%}" for key in ("iso_flop_params_ratio", "iso_flop_tokens_ratio")),
             f"{row['iso_flop_reducible_loss_ratio'] - 1:+.1%}",
+            *(f"{row[key]:.3g}" for key in absolute),
         )
     return table
 
@@ -218,8 +246,24 @@ def _frontier_table(rows: list[dict[str, Any]], quality: str) -> Table:
         table.add_column(name, justify="left" if name == "model" else "right", no_wrap=True)
     for row in sorted(rows, key=lambda row: float(row["flops"])):
         sizes = ("" if row[key] is None else f"{row[key]:.3g}" for key in ("n_params", "n_tokens"))
-        table.add_row(row["name"], *sizes, f"{row['flops']:.3g}", f"{row[quality]:.4g}", "yes" if row["on_frontier"] else "no")
+        table.add_row(
+            row["name"],
+            *sizes,
+            f"{row['flops']:.3g}",
+            f"{row[quality]:.4g}",
+            "yes" if row["on_frontier"] else f"no: {row['beaten_by']}",
+        )
     return table
+
+
+def _write_figure(path: Path, svg: str) -> None:
+    from hpo.adapters.atomic import write_text
+    from hpo.engine.config import InputError
+
+    try:
+        write_text(path, svg)
+    except OSError as error:
+        raise InputError.at("--figure", "a file that can be written", f"{path}: {error.strerror}") from None
 
 
 def _print_table(table: Table) -> None:
