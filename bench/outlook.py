@@ -75,7 +75,7 @@ def _task_rows(protocol: Protocol, task: Task) -> list[Row]:
     keeping = Keeping(margin=protocol.noise)
     before = knowledge_before(usual_beliefs(targets[0].recipe.n_params), [t.point for t in targets])
     model = CollapseModel.fit([r.full for r in task.references])
-    fitted = knowledge_of_model(model, [t.point for t in targets], targets[0].recipe)
+    fitted = knowledge_of_model(model, [(t.recipe, t.settings) for t in targets])
     rows = []
     for stop in protocol.stop_at:
         seed = zlib.crc32(f"{task.key} {stop}".encode())

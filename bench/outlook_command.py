@@ -50,7 +50,7 @@ def outlook_figure(report: Mapping[str, Any]) -> str:
     for quantity, title in (("p_best_of_pick", "P(best) of the pick"), ("cost_share", "cost, share of the full sweep")):
         dots = [
             Line(
-                f"expected {view}",
+                {"before": "expected before", "model": "expected by a model"}[view],
                 [row[view][quantity] for row in report["rows"]],
                 [row["actual"][quantity] for row in report["rows"]],
                 points=True,
@@ -58,5 +58,5 @@ def outlook_figure(report: Mapping[str, Any]) -> str:
             for view in ("before", "model")
         ]
         equal = Line("", [0.0, 1.0], [0.0, 1.0], dashed=True)
-        panels.append(line_chart([*dots, equal], title=title, x_label="expected", y_label="actual", y_range=(0.0, 1.0)))
+        panels.append(line_chart([*dots, equal], title=title, x_label="expected", y_label="actual", y_range=(0.0, 1.2)))
     return chart_grid(panels, columns=2)

@@ -38,34 +38,38 @@ MetricColumn = Annotated[str | None, typer.Option("--metric", metavar="COLUMN", 
 def compression_command(
     tpp: Annotated[str | None, typer.Option(help="Tokens per parameter, comma-separated.")] = None,
     params: Annotated[float | None, typer.Option(help="Parameters of the compute-optimal model, for absolute numbers.")] = None,
+    exponent: Annotated[float | None, typer.Option(help="a of L = E + A·N^-a + B·D^-a; default 0.35.")] = None,
+    optimal_tpp: Annotated[float | None, typer.Option(help="Where compute buys the lowest loss; default 20.")] = None,
     figure: Figure = None,
     as_json: Json = False,
 ) -> None:
-    """Show what training at other tokens per parameter than 20 does, at equal loss and at equal compute."""
+    """Show what training at other tokens per parameter than the optimum does, at equal loss and at equal compute."""
     from dataclasses import asdict
 
     import numpy as np
 
     from hpo.core.laws import LOSS_EXPONENT, OPTIMAL_TPP, compression, smallest_params_ratio
 
+    a, best = exponent or LOSS_EXPONENT, optimal_tpp or OPTIMAL_TPP
     with input_errors():
-        rows = [asdict(compression(x)) for x in numbers("--tpp", tpp) or USUAL_TPP]
+        _require_positive({"params": params, "exponent": exponent, "optimal_tpp": optimal_tpp})
+        asked = numbers("--tpp", tpp) or USUAL_TPP
+        dense = np.geomspace(min(5.0, *asked), max(1000.0, *asked), 100).tolist()
+        rows, curve = ([asdict(compression(x, exponent=a, optimal_tpp=best)) for x in xs] for xs in (asked, dense))
         if params is not None:
-            _require_params(params)
-            rows = [{**row, **_absolute(row, params, OPTIMAL_TPP)} for row in rows]
+            rows = [{**row, **_absolute(row, params, best)} for row in rows]
         if figure is not None:
             from hpo.reporting.efficiency_figure import compression_figure
 
-            low, high = min(5.0, *(row["tpp"] for row in rows)), max(1000.0, *(row["tpp"] for row in rows))
-            dense = [asdict(compression(x)) for x in np.geomspace(low, high, 100).tolist()]
-            _write_figure(figure, compression_figure(rows, dense))
-    bound = smallest_params_ratio()
-    document = {"exponent": LOSS_EXPONENT, "optimal_tpp": OPTIMAL_TPP, "smallest_params_ratio": bound, "rows": rows}
+            _write_figure(figure, compression_figure(rows, curve))
+    bound = smallest_params_ratio(a)
+    document = {"exponent": a, "optimal_tpp": best, "smallest_params_ratio": bound, "rows": rows}
     if as_json:
         print_json(document)
         return
     _print_table(compression_table(rows))
-    typer.echo(f"· relative to {OPTIMAL_TPP:g} tpp; L = E + A·N^-a + B·D^-a with a = {LOSS_EXPONENT:g} (arXiv 2203.15556)")
+    source = "given" if exponent is not None else "arXiv 2203.15556"
+    typer.echo(f"· relative to {best:g} tpp; L = E + A·N^-a + B·D^-a with a = {a:g} ({source})")
     typer.echo(f"· at equal loss a model cannot have less than {bound:.3f} of the parameters, whatever its tokens")
 
 
@@ -147,9 +151,11 @@ def compression_table(rows: list[dict[str, Any]]) -> Table:
     table = Table()
     for name in ("TPP", "equal loss: N", "D", "FLOPs", "equal FLOPs: N", "D", "L − E"):
         table.add_column(name, justify="right", no_wrap=True)
-    absolute = [key for key in ("n_params", "n_tokens", "flops") if all(key in row for row in rows)]
+    names = {"n_params": "equal loss: N", "n_tokens": "D", "flops": "6ND"}
+    names |= {"iso_flop_n_params": "equal FLOPs: N", "iso_flop_n_tokens": "D"}
+    absolute = [key for key in names if all(key in row for row in rows)]
     for key in absolute:
-        table.add_column({"n_params": "equal loss: N", "n_tokens": "D", "flops": "6ND"}[key], justify="right", no_wrap=True)
+        table.add_column(names[key], justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             f"{row['tpp']:g}",
@@ -161,15 +167,22 @@ def compression_table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _require_params(params: float) -> None:
+def _require_positive(values: dict[str, float | None]) -> None:
     from hpo.core.planning import require_positive
 
-    require_positive("params", params)
+    for name, value in values.items():
+        if value is not None:
+            require_positive(name, value)
 
 
 def _absolute(row: dict[str, Any], params: float, optimal_tpp: float) -> dict[str, float]:
+    """Return N, D and FLOPs at the loss, and N and D at the compute, of the compute-optimal model of ``params``."""
     n, d = params * row["params_ratio"], params * optimal_tpp * row["tokens_ratio"]
-    return {"n_params": n, "n_tokens": d, "flops": 6.0 * n * d}
+    iso = {
+        "iso_flop_n_params": params * row["iso_flop_params_ratio"],
+        "iso_flop_n_tokens": params * optimal_tpp * row["iso_flop_tokens_ratio"],
+    }
+    return {"n_params": n, "n_tokens": d, "flops": 6.0 * n * d, **iso}
 
 
 def _prediction(read: Models, fit: PowerLawFit, flops: float, *, extrapolate: bool) -> dict[str, Any]:

@@ -8,21 +8,25 @@ a family like those, not of any family.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.core.landscape import Landscape, Point, dimensions_of, fit_landscape, point_of
+from hpo.core.landscape import Landscape, Point, dimensions_of, point_of
 from hpo.core.metric import Metric
-from hpo.core.model import CollapseModel
+from hpo.core.model import CollapseModel, point_about, rank_of
 from hpo.core.recipe import Recipe
-from hpo.core.references import Family, Reference, has_label
+from hpo.core.references import Family
+from hpo.core.response import ResponseMean
 from hpo.core.shape import COLLAPSED_FROM, NODES, Coordinates, ShapeSettings, coordinates_of
 
 FloatArray = NDArray[np.float64]
 SCHEDULE_REACH, WORD_REACH = 0.5, 1.0
+CALIBRATED_AT = 0.2
+"""Fraction at which a model's calibration stands for all stops."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +89,8 @@ class Knowledge:
     report_sd : float
     source : str
         Where this is from, for people.
+    response : ResponseMean or None
+        What the landscape is about.
     """
 
     landscape: Landscape
@@ -95,6 +101,11 @@ class Knowledge:
     runs: tuple[Coordinates, ...]
     report_sd: float
     source: str
+    response: ResponseMean | None = None
+
+    def point(self, recipe: Recipe, settings: Mapping[str, Any]) -> Point:
+        """Return a run's place in the landscape."""
+        return point_about(recipe, settings, self.response)
 
 
 def knowledge_before(beliefs: Beliefs, points: Sequence[Point]) -> Knowledge:
@@ -145,45 +156,47 @@ def _reach(name: str, points: Sequence[Point]) -> float:
     return float(np.ptp([p.numbers[name] for p in points]))
 
 
-def knowledge_of_model(model: CollapseModel, points: Sequence[Point], recipe: Recipe) -> Knowledge | None:
+def knowledge_of_model(model: CollapseModel, candidates: Sequence[tuple[Recipe, Mapping[str, Any]]]) -> Knowledge | None:
     """Return what a fitted model knows of a sweep's candidates, None if none of its families is theirs.
 
     Parameters
     ----------
-    points : sequence of Point
-        Of the candidates.
-    recipe : Recipe
-        Of one of them.
+    candidates : sequence of (recipe, searched values)
+        The first one's schedule chooses the family.
 
     Notes
     -----
     Final values are believed as for :func:`knowledge_before` where the model has finished too few runs, or none that vary what
     the candidates vary.
     """
+    recipe = candidates[0][0]
     found = _family(model, recipe)
     if found is None:
         return None
     family, metric = found
     beliefs = usual_beliefs(recipe.n_params)
-    shape = family.shape_for([coordinates_of(recipe)])
-    of_label = [r for r in model.references if has_label(r, family.references[0].family, metric)]
-    fitted = _fitted_landscape(of_label, metric, points)
-    landscape = usual_landscape(beliefs, points) if fitted is None else fitted
-    scale = shape.calibration(0.2) ** 2
-    n_runs = 0 if fitted is None else len(of_label)
-    source = f"the model's {len(family.references)} runs of {family.name}"
-    known = tuple(coordinates_of(r.recipe) for r in family.references)
-    return Knowledge(landscape, n_runs, shape.nodes, scale * shape.covariance, shape.settings, known, beliefs.report_sd, source)
+    shape = family.shape_for([coordinates_of(r) for r, _ in candidates])
+    label = family.references[0].family
+    fitted, response = model.landscape_of([r for r, _ in candidates], label, metric)
+    points = [point_about(r, settings, response) for r, settings in candidates]
+    if fitted is None or not set(dimensions_of(points)) <= set(fitted.dimensions):
+        points = [point_of(r, settings) for r, settings in candidates]
+        fitted, response = usual_landscape(beliefs, points), None
+    return Knowledge(
+        landscape=fitted,
+        landscape_runs=len(fitted.points),
+        nodes=shape.nodes,
+        covariance=shape.calibration(CALIBRATED_AT) ** 2 * shape.covariance,
+        settings=shape.settings,
+        runs=tuple(coordinates_of(r.recipe) for r in family.references),
+        report_sd=beliefs.report_sd,
+        source=f"the model's {len(family.references)} runs of {family.name}",
+        response=response,
+    )
 
 
 def _family(model: CollapseModel, recipe: Recipe) -> tuple[Family, Metric] | None:
-    """Return the largest family that a run of ``recipe`` belongs to whatever its label, and its metric."""
+    """Return the family that a run of ``recipe`` belongs to, whatever its label, and its metric."""
     fits = [f for f in model.families if f.accepts("", f.references[0].metric, recipe)]
-    best = max(fits, key=lambda f: len(f.references), default=None)
+    best = max(fits, key=lambda f: (rank_of(f, recipe), len(f.references)), default=None)
     return None if best is None else (best, best.references[0].metric)
-
-
-def _fitted_landscape(references: Sequence[Reference], metric: Metric, points: Sequence[Point]) -> Landscape | None:
-    known = [point_of(r.recipe, r.settings) for r in references]
-    fitted = fit_landscape(known, np.asarray(metric.to_model([r.final_loss for r in references]), dtype=np.float64))
-    return fitted if fitted is not None and set(dimensions_of(points)) <= set(fitted.dimensions) else None

@@ -46,6 +46,10 @@ class Trial:
         """Its place in the landscape."""
         return point_of(self.recipe, self.settings)
 
+    def point_in(self, known: Knowledge) -> Point:
+        """Return its place in a landscape that may be about a response mean."""
+        return self.point if known.response is None else known.point(self.recipe, self.settings)
+
     @cached_property
     def coordinates(self) -> Coordinates:
         """What the shape tells it apart by."""
@@ -248,7 +252,7 @@ def _simulate(
 ) -> _Sweeps:
     n = len(candidates)
     dof = min(1.0 + len(known.runs) + len(proxies), _TAIL)
-    truth, prior_mean, prior = _final_values([c.point for c in candidates], [p.point for p in proxies], known, rng, n_sweeps)
+    truth, prior_mean, prior = _final_values(candidates, proxies, known, rng, n_sweeps)
     aligned = truth + _student(rng, n_sweeps, errors, dof)
     learns = suffice(known.landscape_runs + len(proxies), _dimensions(proxies, known))
     gain = update_gain(errors, prior) if learns else np.zeros((n, n))
@@ -264,14 +268,14 @@ def _simulate(
 
 
 def _final_values(
-    candidates: Sequence[Point], proxies: Sequence[Point], known: Knowledge, rng: np.random.Generator, n_sweeps: int
+    candidates: Sequence[Trial], proxies: Sequence[Trial], known: Knowledge, rng: np.random.Generator, n_sweeps: int
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the candidates' final values, what the proxies' make of them, and the covariance that leaves.
 
     Shapes (n_sweeps, n), (n_sweeps, n) and (n, n).
     """
     n = len(candidates)
-    mean, joint = known.landscape.prior([*candidates, *proxies])
+    mean, joint = known.landscape.prior([t.point_in(known) for t in (*candidates, *proxies)])
     drawn = mean + rng.standard_normal((n_sweeps, mean.size)) @ _root(joint).T
     own, cross, other = joint[:n, :n], joint[:n, n:], joint[n:, n:]
     if not proxies:

@@ -171,7 +171,7 @@ def _knowledge(candidates: Sequence[Trial], model: CollapseModel | None) -> Know
     recipe = candidates[0].recipe
     if model is None:
         return knowledge_before(usual_beliefs(recipe.n_params), points)
-    known = knowledge_of_model(model, points, recipe)
+    known = knowledge_of_model(model, [(c.recipe, c.settings) for c in candidates])
     if known is None:
         raise InputError.at("--model", "finished runs under the target's schedule", "none")
     return known

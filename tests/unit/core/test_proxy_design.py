@@ -144,16 +144,16 @@ def test_a_model_of_finished_runs_is_knowledge_and_another_schedule_is_none():
     runs = [recipe(tau=tau, n_params=n) for n in (1e6, 3e6) for tau in (0.1, 0.2, 0.4)]
     finished = [surrogate_curve(run, final=3 + run.tau, run_id=str(k)) for k, run in enumerate(runs)]
     model = CollapseModel.fit(finished)
-    known = knowledge_of_model(model, POINTS, runs[0])
+    known = knowledge_of_model(model, [(run, {}) for run in runs])
     assert known is not None
     assert len(known.runs) == len(runs)
-    assert knowledge_of_model(model, POINTS, replace(runs[0], schedule=schedule("constant"))) is None
+    assert knowledge_of_model(model, [(replace(runs[0], schedule=schedule("constant")), {})]) is None
 
 
 def test_finished_runs_alone_can_carry_a_design():
     runs = [recipe(tau=tau, n_params=n) for n in (1e6, 3e6) for tau in (0.1, 0.2, 0.4)]
     model = CollapseModel.fit([surrogate_curve(run, run_id=str(k)) for k, run in enumerate(runs)])
-    known = knowledge_of_model(model, POINTS, runs[0])
+    known = knowledge_of_model(model, [(run, {}) for run in runs])
     made = outlook(CANDIDATES, [], 0.2, known, KEEP_ONE, np.random.default_rng(0))
     assert made.flops_proxies == 0
     assert made.p_best_of_pick > 1 / len(CANDIDATES)
