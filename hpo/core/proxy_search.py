@@ -1,12 +1,13 @@
 """Which proxies for this target: the sizes, settings and stopping fraction that find the best candidate for the least compute.
 
 Every design is judged by :func:`hpo.core.proxy_design.outlook`. Those that could not be cheaper than the best one found so far
-even if only one candidate went on are left out. The winner is judged once more with fresh draws: the cheapest of many noisy
-estimates is too cheap.
+even if only one candidate went on are left out. What looks best is judged once more with fresh draws: the best of many noisy
+estimates is too good.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,8 +20,8 @@ from hpo.core.shape import size_coordinate
 
 STOPS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 COUNTS = (3, 4, 6, 8, 12, 16, 24, 32)
-N_SEARCH = 100
-"""Sweeps simulated for each design while searching."""
+N_SEARCH = (30, 100)
+"""Sweeps simulated for each design while searching: fewest, with hundreds of candidates, and most."""
 FAR = 6.0
 """Largest distance of the nearest proxy size from the target, in e-folds of :func:`hpo.core.shape.size_coordinate`.
 
@@ -96,6 +97,12 @@ class Space:
         """The wanted P(best)."""
         return round(1.0 - self.keeping.alpha, 9)
 
+    @property
+    def n_search(self) -> int:
+        """Sweeps simulated for each design while searching."""
+        fewest, most = N_SEARCH
+        return max(fewest, min(most, 64 * most // len(self.candidates)))
+
     def proxies(self, sizes: Sequence[int], settings: int) -> list[Trial]:
         """Return the proxies of a design."""
         return [self.sizes[k][i] for k in sizes for i in self.spread(settings)]
@@ -118,6 +125,15 @@ class Space:
             yield (), 0  # the finished runs alone
 
 
+def smallest_proxy(n_params: float) -> float:
+    """Return the parameters of the smallest proxy that lies no further than :data:`FAR` from a target of ``n_params``."""
+    low, high = 1.0, n_params
+    for _ in range(60):  # the coordinate rises with the size
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if size_coordinate(n_params) - size_coordinate(middle) <= FAR else (middle, high)
+    return high
+
+
 def cheapest_designs(space: Space, seed: int, stops: Sequence[float] = STOPS) -> list[Design]:
     """Return for each stop the cheapest design that reaches the wanted P(best), cheapest first; stops without one left out."""
     found = [_cheapest_at(space, stop, seed) for stop in stops if stop > space.earliest]
@@ -135,7 +151,7 @@ def best_within(space: Space, budget: float, seed: int, stops: Sequence[float] =
             proxies = space.proxies(sizes, settings)
             if cheapest_outcome(space.candidates, proxies, stop) > budget:
                 continue
-            made = _judge(space, sizes, settings, stop, seed, N_SEARCH)
+            made = _judge(space, sizes, settings, stop, seed, space.n_search)
             keep = _affordable(made, len(space.candidates), budget)
             key = (made.p_best_by_count[keep - 1], -made.flops)
             if best is None or key > best[:2]:
@@ -158,10 +174,12 @@ def _cheapest_at(space: Space, stop: float, seed: int) -> Design | None:
     for bound, sizes, settings in sorted(bounds):
         if best is not None and bound >= best.outlook.flops:
             break
-        made = _judge(space, sizes, settings, stop, seed, N_SEARCH)
+        made = _judge(space, sizes, settings, stop, seed, space.n_search)
         if made.p_best >= space.wanted - SHORT and (best is None or made.flops < best.outlook.flops):
-            best = Design(sizes=sizes, settings=settings, stop=stop, outlook=made, keep_max=space.keeping.keep_max)
-    return None if best is None else _judged_again(space, best, seed)
+            found = judged(space, sizes, settings, stop, seed + 1)  # afresh: the best of many noisy estimates is too good
+            if found.outlook.p_best >= space.wanted - SHORT and (best is None or found.outlook.flops < best.outlook.flops):
+                best = found
+    return best
 
 
 def _judged_again(space: Space, design: Design, seed: int) -> Design:

@@ -15,7 +15,7 @@ import numpy as np
 from hpo.core.model import CollapseModel
 from hpo.core.proxy_beliefs import Knowledge, knowledge_before, knowledge_of_model, usual_beliefs
 from hpo.core.proxy_design import Keeping, Trial, outlook
-from hpo.core.proxy_search import Design, Space, best_within, cheapest_designs
+from hpo.core.proxy_search import Design, Space, best_within, cheapest_designs, smallest_proxy
 from hpo.engine.config import InputError, ModelBlock
 from hpo.engine.plan import Plan, Run, well_spread
 
@@ -24,15 +24,13 @@ LADDER = (1 / 2, 1 / 3, 1 / 4, 1 / 8, 1 / 16)
 """Parameters of the proxies looked at besides those configured, over the target's."""
 BETTER_BY = 0.05
 """Smallest saving that is worth a word."""
-MOST_CANDIDATES = 128
-"""More candidates than this are judged by that many of them, spread over the space."""
 
 
 def configured_outlook(plan: Plan, seed: int = 0) -> dict[str, Any] | None:
     """Return what the configured sweep is expected to find and cost, and what would be ``better``; None without proxies."""
     if plan.config.proxies is None:
         return None
-    candidates = _sample([_trial(run) for run in plan.candidates])
+    candidates = [_trial(run) for run in plan.candidates]
     known = _knowledge(candidates, None)
     stopping = plan.config.stopping
     keeping = _keeping(plan)
@@ -76,7 +74,11 @@ def advice(
     InputError
         No size to learn from, a wanted P(best) out of reach, or a budget below the cheapest design.
     """
+    if len(plan.candidates) < 2:
+        raise InputError.at("search.candidates", "at least two to choose between", len(plan.candidates))
     space, sizes = design_space(plan, model, p_best=p_best)
+    if not any(True for _ in space.plans()):
+        raise InputError.at("proxies.sizes", f"a size that has collapsed with the target ({_nearest(space)})", "none")
     every = cheapest_designs(space, seed)
     affordable = [d for d in every if budget is None or d.outlook.flops <= budget]
     notes = []
@@ -100,7 +102,7 @@ def advice(
         "by_stop": [described(d, sizes) for d in sorted(every, key=lambda d: d.stop)],
         "configured": None if configured is None else {k: v for k, v in configured.items() if k not in ("better", "assumes")},
         "assumes": space.known.source,
-        "notes": notes + _notes(plan, len(space.candidates), rule or plan.config.stopping.rule),
+        "notes": notes + _notes(best, rule or plan.config.stopping.rule),
     }
 
 
@@ -108,7 +110,7 @@ def design_space(
     plan: Plan, model: CollapseModel | None, *, p_best: float | None = None, only_configured: bool = False
 ) -> tuple[Space, list[Size]]:
     """Return what designs of this sweep can be made of, and its proxy sizes, largest first; ``InputError`` without any."""
-    runs = _sample(list(plan.candidates))
+    runs = plan.candidates
     candidates = tuple(_trial(run) for run in runs)
     sizes = _sizes(plan, only_configured=only_configured)
     known = _knowledge(candidates, model)
@@ -144,10 +146,16 @@ def described(design: Design, sizes: Sequence[Size]) -> dict[str, Any]:
     return {"sizes": [dict(sizes[k]) for k in design.sizes], **design.to_dict()}
 
 
-def _notes(plan: Plan, n_sampled: int, rule: str) -> list[str]:
+def _nearest(space: Space) -> str:
+    """Return in words how large a proxy must be for this target."""
+    target = space.candidates[0].recipe.n_params
+    return "any" if target is None else f"at least {smallest_proxy(target):.2g} parameters"
+
+
+def _notes(best: Design, rule: str) -> list[str]:
     notes = []
-    if n_sampled < len(plan.candidates):
-        notes.append(f"judged by {n_sampled} of the {len(plan.candidates)} candidates, spread over the space")
+    if best.outlook.saved_fraction < 0:
+        notes.append("warning: with so few candidates it costs less to train them all to the end")
     if rule == "prune":
         notes.append("rule prune is judged as if all candidates met at the stop; it stops some later, and frees workers sooner")
     return notes
@@ -184,13 +192,6 @@ def _trial(run: Run) -> Trial:
 def _at_size(plan: Plan, run: Run, size: Size) -> Trial:
     recipe = plan.workload.recipe(plan.workload.settings(run.searched, size, 0))
     return Trial(recipe=recipe, settings=run.searched, flops=float(recipe.flops or 0.0))
-
-
-def _sample(runs: list[Any]) -> list[Any]:
-    if len(runs) <= MOST_CANDIDATES:
-        return runs
-    step = len(runs) / MOST_CANDIDATES
-    return [runs[int(k * step)] for k in range(MOST_CANDIDATES)]
 
 
 def _sizes(plan: Plan, *, only_configured: bool) -> list[Size]:

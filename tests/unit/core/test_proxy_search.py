@@ -9,9 +9,10 @@ import pytest
 
 from hpo.core.proxy_beliefs import knowledge_before, usual_beliefs
 from hpo.core.proxy_design import Keeping, Trial, cheapest_outcome
-from hpo.core.proxy_search import Space, best_within, cheapest_designs, judged
+from hpo.core.proxy_search import FAR, Space, best_within, cheapest_designs, judged, smallest_proxy
 from hpo.core.recipe import Recipe
 from hpo.core.schedules import schedule
+from hpo.core.shape import size_coordinate
 
 RATES = np.geomspace(1e-3, 1.6e-2, 8).tolist()
 STOPS = (0.15, 0.3)
@@ -91,3 +92,13 @@ def test_designs_have_the_proxies_that_judging_needs():
 def test_no_stop_lies_in_the_warm_up(earliest):
     made = cheapest_designs(space(earliest=earliest), 0, STOPS)
     assert all(d.stop > earliest for d in made)
+
+
+@pytest.mark.parametrize("n_params", [1e5, 1e7, 1e10])
+def test_the_smallest_proxy_lies_just_within_reach(n_params):
+    n = smallest_proxy(n_params)
+    assert size_coordinate(n_params) - size_coordinate(n) == pytest.approx(FAR, rel=1e-6)
+
+
+def test_many_candidates_are_searched_with_fewer_sweeps():
+    assert space().n_search > replace(space(), candidates=space().candidates * 50).n_search
