@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,25 +47,50 @@ class Row:
     found: dict[str, dict[str, float]]
 
 
-def outlook_report(folder: Path, names: Sequence[str] = PROTOCOLS) -> dict[str, Any]:
+def outlook_report(folder: Path, names: Sequence[str] = PROTOCOLS, n_references: int | None = None) -> dict[str, Any]:
     """Return means over tasks by protocol and stop, and how the expected agree with the actual over all of them.
+
+    Parameters
+    ----------
+    n_references : int, optional
+        Let every task learn from so many references only, spread over their learning rates and schedules.
 
     Raises
     ------
     ValueError
         An unknown protocol or a missing file.
     """
-    rows = [row for name in names for row in _rows(folder, load_protocol(name))]
+    rows = [row for name in names for row in _rows(folder, load_protocol(name), n_references)]
     if not rows:
         raise ValueError("no task has targets of known recipes")
     keys = sorted({(row.protocol, row.stop) for row in rows}, key=lambda key: (names.index(key[0]), key[1]))
     means = [_mean([row for row in rows if (row.protocol, row.stop) == key]) for key in keys]
-    return {"protocols": list(names), "rows": means, "agreement": {view: _agreement(means, view) for view in VIEWS[:2]}}
+    return {
+        "protocols": list(names),
+        "n_references": n_references,
+        "rows": means,
+        "agreement": {view: _agreement(means, view) for view in VIEWS[:2]},
+    }
 
 
-def _rows(folder: Path, protocol: Protocol) -> list[Row]:
+def _rows(folder: Path, protocol: Protocol, n_references: int | None) -> list[Row]:
     tasks, _ = make_tasks(protocol, load_records(folder, protocol))
-    return [row for task in tasks if len(task.targets) > 1 for row in _task_rows(protocol, task)]
+    chosen = [thinned(task, n_references) for task in tasks if len(task.targets) > 1]
+    return [row for task in chosen for row in _task_rows(protocol, task)]
+
+
+def thinned(task: Task, n: int | None) -> Task:
+    """Return the task with at most ``n`` references, evenly spread when sorted by size, learning rate and schedule."""
+    if n is None or len(task.references) <= n:
+        return task
+    ordered = sorted(task.references, key=_settings)
+    positions = np.linspace(0, len(ordered) - 1, n).round().astype(int)
+    return replace(task, references=tuple(ordered[k] for k in positions))
+
+
+def _settings(record: Record) -> tuple[float, float, str]:
+    recipe = record.run.recipe
+    return (0.0, 0.0, "") if recipe is None else (recipe.n_params or 0.0, recipe.lr or 0.0, str(recipe.schedule))
 
 
 def _task_rows(protocol: Protocol, task: Task) -> list[Row]:

@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 def outlook_command(
     curves: Annotated[Path | None, typer.Option(help="Folder of recorded curves (default: $HPO_CURVES).")] = None,
     protocols: Annotated[str, typer.Option(help="Protocols, comma-separated (default: those of sweeps at one scale).")] = "",
+    references: Annotated[int | None, typer.Option(min=3, help="Let every task learn from so many references only.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for table, JSON and figure.")] = HERE / "results",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout instead of the table.")] = False,
 ) -> None:
@@ -30,12 +31,13 @@ def outlook_command(
 
     with input_errors():
         names = [name.strip() for name in protocols.split(",") if name.strip()] or list(PROTOCOLS)
-        report = outlook_report(curves_folder(curves), names)
+        report = outlook_report(curves_folder(curves), names, references)
         table = outlook_table(report)
+        stem = "outlook" if references is None else f"outlook_{references}_references"
         try:
-            write_json(out / "outlook.json", report)
-            write_text(out / "outlook.md", table + "\n")
-            write_text(out / "outlook.svg", outlook_figure(report))
+            write_json(out / f"{stem}.json", report)
+            write_text(out / f"{stem}.md", table + "\n")
+            write_text(out / f"{stem}.svg", outlook_figure(report))
         except OSError as error:
             raise ValueError(f"--out {out}: cannot be written ({error.strerror or error})") from None
     print(json.dumps(report, allow_nan=False) if as_json else table)
