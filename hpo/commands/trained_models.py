@@ -120,7 +120,13 @@ def _from_table(path: Path) -> Models:
         models = [_of_row(row, quality) for row in rows]
     except (ValueError, TypeError) as error:
         raise InputError(f"{path}: expected numbers in flops and {quality}; found {error}") from None
-    return Models(tuple(models), is_accuracy=quality == "accuracy")
+    is_accuracy = quality == "accuracy"
+    if is_accuracy and not all(0 <= model.quality < 100 for model in models):
+        wrong = next(model for model in models if not 0 <= model.quality < 100)
+        raise InputError.at(
+            str(path), "accuracies in percent, at least 0 and below 100", f"{wrong.name} with {wrong.quality:g}"
+        )
+    return Models(tuple(models), is_accuracy)
 
 
 def _of_row(row: dict[str, str], quality: str) -> TrainedModel:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from hpo.core.laws import TAU_LAWS
 from hpo.core.planning import AGREE, PlannedRun, Rules
 from hpo.core.power_law import PowerLaw
 
@@ -36,6 +37,10 @@ def _tau_notes(runs: Sequence[PlannedRun], rules: Rules) -> list[str]:
         return _given_tau_notes(runs)
     law = rules.tau
     notes = [f"tau = {law.coefficient:.4g}·tpp^{law.exponent:.4g} ({law.source}, measured on tpp {law.range_text})"]
+    if law in TAU_LAWS.values() and rules.schedule.name != "linear":
+        notes.append(
+            f"warning: that law was measured under linear decay to zero; the best tau under {rules.schedule} may be another"
+        )
     outside = sorted({run.tpp for run in runs if not law.covers(run.tpp)})
     if outside:
         notes.append(f"warning: tau is extrapolated at tpp {', '.join(f'{x:.4g}' for x in outside)}: outside {law.range_text}")

@@ -307,3 +307,31 @@ def test_figures_are_well_formed_and_name_what_they_show(hpo, tmp_path, command)
     assert hpo("efficiency", command, "--figure", path)[0] == 0
     words = " ".join(ET.parse(path).getroot().itertext())
     assert ("234 TPP" if command == "compression" else "Celerity-1.8B") in words
+
+
+def test_a_law_of_another_schedule_is_remarked_on(hpo):
+    notes = plan(hpo, "--params", "1e9", "--tpp", "20", "--schedule", "{name: wsd, cooldown_fraction: 0.2}")["notes"]
+    assert any(note.startswith("warning") and "linear decay to zero" in note for note in notes)
+    assert not any("linear decay" in note for note in plan(hpo, "--params", "1e9", "--tpp", "20")["notes"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("plan", "--params", "1e9", "--tpp", "20,20"), "tpp: expected every value once; found 20 twice"),
+        (("fit-tau", "nowhere.csv", "--exponent", "nan"), "--exponent: expected a finite number"),
+        (("efficiency", "compression", "--tpp", "1e300"), "tpp must be within"),
+        (("efficiency", "compression", "--optimal-tpp", "0"), "optimal_tpp must be finite and above 0"),
+    ],
+)
+def test_bad_numbers_are_one_line(hpo, arguments, words):
+    code, out, err = hpo(*arguments)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert words in err
+
+
+def test_an_accuracy_above_a_hundred_is_named(hpo, tmp_path):
+    (tmp_path / "models.csv").write_text("name,flops,accuracy\na,1e20,50\nb,1e21,101\n")
+    code, _, err = hpo("efficiency", "frontier", "--models", tmp_path / "models.csv")
+    assert code == 2
+    assert "below 100; found b with 101" in err
