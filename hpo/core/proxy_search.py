@@ -97,6 +97,10 @@ class Space:
         """The wanted P(best)."""
         return round(1.0 - self.keeping.alpha, 9)
 
+    def stops(self, wanted: Sequence[float]) -> list[float]:
+        """Return the stops that come after the warm-up; one halfway to the end if all of them come too early."""
+        return [stop for stop in wanted if stop > self.earliest] or [0.5 * (1.0 + self.earliest)]
+
     @property
     def n_search(self) -> int:
         """Sweeps simulated for each design while searching."""
@@ -136,7 +140,7 @@ def smallest_proxy(n_params: float) -> float:
 
 def cheapest_designs(space: Space, seed: int, stops: Sequence[float] = STOPS) -> list[Design]:
     """Return for each stop the cheapest design that reaches the wanted P(best), cheapest first; stops without one left out."""
-    found = [_cheapest_at(space, stop, seed) for stop in stops if stop > space.earliest]
+    found = [_cheapest_at(space, stop, seed) for stop in space.stops(stops)]
     return sorted((d for d in found if d is not None), key=lambda d: d.outlook.flops)
 
 
@@ -146,7 +150,7 @@ def best_within(space: Space, budget: float, seed: int, stops: Sequence[float] =
     As many go on as the budget lets.
     """
     best: tuple[float, float, Design] | None = None
-    for stop in (stop for stop in stops if stop > space.earliest):
+    for stop in space.stops(stops):
         for sizes, settings in space.plans():
             proxies = space.proxies(sizes, settings)
             if cheapest_outcome(space.candidates, proxies, stop) > budget:

@@ -27,7 +27,13 @@ BETTER_BY = 0.05
 
 
 def configured_outlook(plan: Plan, seed: int = 0) -> dict[str, Any] | None:
-    """Return what the configured sweep is expected to find and cost, and what would be ``better``; None without proxies."""
+    """Return what the configured sweep is expected to find and cost, and what would be ``better``; None without proxies.
+
+    Raises
+    ------
+    InputError
+        A stop before any curve's first point.
+    """
     if plan.config.proxies is None:
         return None
     candidates = [_trial(run) for run in plan.candidates]
@@ -35,6 +41,8 @@ def configured_outlook(plan: Plan, seed: int = 0) -> dict[str, Any] | None:
     stopping = plan.config.stopping
     keeping = _keeping(plan)
     proxies = [_trial(run) for run in plan.proxies]
+    if stopping.at < known.nodes[0]:
+        raise InputError.at("stopping.at", f"a fraction past the first point of any curve, {known.nodes[0]:g}", stopping.at)
     found = outlook(candidates, proxies, stopping.at, known, keeping, np.random.default_rng(seed)).to_dict()
     found |= {"stop_at": stopping.at, "keep_max": stopping.keep_max}
     space, sizes = design_space(plan, None, only_configured=True)

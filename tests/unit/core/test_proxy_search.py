@@ -91,6 +91,7 @@ def test_designs_have_the_proxies_that_judging_needs():
 @pytest.mark.parametrize("earliest", [0.2, 0.9])
 def test_no_stop_lies_in_the_warm_up(earliest):
     made = cheapest_designs(space(earliest=earliest), 0, STOPS)
+    assert made
     assert all(d.stop > earliest for d in made)
 
 

@@ -64,6 +64,12 @@ def test_a_dry_run_says_what_the_sweep_will_find(tmp_path, ladder, hpo):
     assert json.loads(hpo("sweep", path, "--dry-run", "--json")[1])["outlook"]["p_best"] < 1
 
 
+def test_a_stop_before_any_point_is_one_line(tmp_path, ladder, hpo):
+    code, out, err = hpo("sweep", written(tmp_path, ladder), "--dry-run", "--set", "stopping.at=1e-5")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert "stopping.at: expected a fraction past the first point" in err
+
+
 def test_plan_proxies_writes_a_sweep_with_the_best_design(tmp_path, ladder, hpo):
     path, better = written(tmp_path, ladder), tmp_path / "better.yaml"
     code, out, err = hpo("plan-proxies", path, "--p-best", "0.8", "-o", better, "--json")
