@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from synthetic import recipe, surrogate_curve
 
+from hpo.core.decision import _smallest_set
 from hpo.core.model import CollapseModel
 from hpo.core.posterior import Prefix, align_jointly
 from hpo.core.proxy_beliefs import knowledge_before, knowledge_of_model, usual_beliefs
@@ -77,6 +78,13 @@ def test_keeping_more_finds_more_and_never_less():
 def test_a_kept_set_holds_the_best_as_often_as_it_says(alpha):
     made = expected(replace(BELIEFS, misfit_sd=0.02), keeping=Keeping(alpha=alpha), n=2000)
     assert made.p_best > 1 - alpha - 0.03
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.05, 0.3])
+def test_as_many_are_kept_as_the_decision_keeps(alpha):
+    p_best = -np.sort(-np.random.default_rng(0).dirichlet(np.full(7, 0.5), size=50), axis=1)
+    expected_counts = [_smallest_set(row.tolist(), alpha) for row in p_best]
+    assert Keeping(alpha=alpha).count(p_best).tolist() == expected_counts
 
 
 def test_a_smaller_error_budget_keeps_more():
