@@ -36,23 +36,26 @@ def configured_outlook(plan: Plan, seed: int = 0) -> dict[str, Any] | None:
     """
     if plan.config.proxies is None:
         return None
-    candidates = [_trial(run) for run in plan.candidates]
-    known = _knowledge(candidates, None)
-    stopping = plan.config.stopping
-    keeping = _keeping(plan)
-    proxies = [_trial(run) for run in plan.proxies]
-    if stopping.at < known.nodes[0]:
-        raise InputError.at("stopping.at", f"a fraction past the first point of any curve, {known.nodes[0]:g}", stopping.at)
-    found = outlook(candidates, proxies, stopping.at, known, keeping, np.random.default_rng(seed)).to_dict()
-    found |= {"stop_at": stopping.at, "keep_max": stopping.keep_max}
     space, sizes = design_space(plan, None, only_configured=True)
+    found = _as_configured(plan, space.known, seed)
     better = next(iter(cheapest_designs(space, seed)), None)
     worth = better is not None and (
         better.outlook.flops < (1 - BETTER_BY) * found["flops"]["total"] or found["p_best"] < space.wanted - BETTER_BY
     )
     said = described(better, sizes) if better is not None and worth else None
-    configured = {"sizes": [dict(size) for size in plan.config.proxies.sizes], "settings": plan.config.proxies.settings}
-    return {**configured, **found, "wanted_p_best": space.wanted, "better": said, "assumes": known.source}
+    return {**found, "wanted_p_best": space.wanted, "better": said, "assumes": space.known.source}
+
+
+def _as_configured(plan: Plan, known: Knowledge, seed: int) -> dict[str, Any]:
+    """Return the outlook of the configured design, with what it trains."""
+    block, stopping = plan.config.proxies, plan.config.stopping
+    if stopping.at < known.nodes[0]:
+        raise InputError.at("stopping.at", f"a fraction past the first point of any curve, {known.nodes[0]:g}", stopping.at)
+    candidates, proxies = ([_trial(run) for run in runs] for runs in (plan.candidates, plan.proxies))
+    made = outlook(candidates, proxies, stopping.at, known, _keeping(plan), np.random.default_rng(seed))
+    sizes = [] if block is None else [dict(size) for size in block.sizes]
+    design = {"sizes": sizes, "settings": 0 if block is None else block.settings}
+    return {**design, "stop_at": stopping.at, "keep_max": stopping.keep_max, **made.to_dict()}
 
 
 def advice(
@@ -100,7 +103,7 @@ def advice(
             raise InputError.at("--budget", "enough for the cheapest design there is", f"{budget:g} FLOPs")
         best = within
         notes.append(f"P(best) {space.wanted:g} is out of reach within the budget: at most {best.outlook.p_best:.2f}")
-    configured = configured_outlook(plan, seed) if plan.proxies and model is None else None
+    configured = _as_configured(plan, space.known, seed) if plan.proxies else None
     return {
         "target": {"n_params": plan.candidates[0].recipe.n_params, "flops": plan.candidates[0].flops},
         "candidates": len(plan.candidates),
@@ -108,7 +111,7 @@ def advice(
         "budget": budget,
         "best": described(best, sizes),
         "by_stop": [described(d, sizes) for d in sorted(every, key=lambda d: d.stop)],
-        "configured": None if configured is None else {k: v for k, v in configured.items() if k not in ("better", "assumes")},
+        "configured": configured,
         "assumes": space.known.source,
         "notes": notes + _notes(best, rule or plan.config.stopping.rule),
     }
