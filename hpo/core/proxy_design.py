@@ -221,9 +221,19 @@ def _shape(runs: Sequence[Coordinates], controls: tuple[str, ...], known: Knowle
     kernel = run_kernel(runs, runs, controls, centre, known.settings)
     nothing = np.zeros((len(runs), seen.size))
     inverse = np.asarray(np.linalg.inv(kernel + np.eye(len(runs))), dtype=np.float64)
-    covariance = known.covariance[np.ix_(seen, seen)]
-    shares = np.ones(len(runs))
-    return Shape(known.nodes[seen], controls, covariance, _TAIL, known.settings, centre, tuple(runs), inverse, nothing, shares)
+    return Shape(
+        nodes=known.nodes[seen],
+        controls=controls,
+        covariance=known.covariance[np.ix_(seen, seen)],
+        dof=_TAIL,
+        settings=known.settings,
+        centre=centre,
+        runs=tuple(runs),
+        inverse=inverse,
+        solved=nothing,
+        shares=np.ones(len(runs)),
+        taken=nothing,
+    )
 
 
 def _noise(trial: Trial, nodes: FloatArray, report_sd: float) -> FloatArray:
