@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bench.command_line import input_errors
+from bench.outlook_command import outlook_command
 from bench.own_commands import own_ladder_command, own_sweep_command, own_transfer_command
 
 if TYPE_CHECKING:
     from bench.protocol import Protocol
 
 app = typer.Typer(help="Replay recorded runs, studies and timings.", no_args_is_help=True, add_completion=False)
+app.command("outlook")(outlook_command)
 app.command("own-ladder")(own_ladder_command)
 app.command("own-sweep")(own_sweep_command)
 app.command("own-transfer")(own_transfer_command)

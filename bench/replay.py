@@ -71,7 +71,7 @@ def _judge(protocol: Protocol, task: Task, methods: Sequence[str], memory: dict[
     cost = task.truth if protocol.mode == "min" else -task.truth
     for stop in protocol.stop_at:
         for name in methods:
-            view = _view(task, stop, memory)
+            view = view_of(task, stop, memory)
             made = METHODS[name].predict(view)
             scores[name, stop] = _score(protocol, task, METHODS[name], view, made)
             pairs[name, stop] = pairs_of(made, cost)
@@ -103,7 +103,8 @@ def resolve(name: str) -> str:
     return name
 
 
-def _view(task: Task, stop: float, memory: dict[Hashable, object]) -> TaskView:
+def view_of(task: Task, stop: float, memory: dict[Hashable, object]) -> TaskView:
+    """Return what a method sees of a task at one stop; ``memory`` is shared by all views of a replay."""
     seed = [zlib.crc32(task.key.encode()), round(1e6 * stop)]
     return TaskView(
         stop,

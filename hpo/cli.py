@@ -281,10 +281,13 @@ def _fail_sweep(line: str, plan: Plan, folder: RunFolder, *, as_json: bool) -> N
 
 def _show_estimate(plan: Plan, *, as_json: bool) -> None:
     from hpo.engine.cost import estimate
+    from hpo.engine.outlook import configured_outlook
     from hpo.engine.sweep import trials_at_once
     from hpo.engine.tables import estimate_lines
 
-    expected = estimate(plan, trials_at_once(plan)).to_dict()
+    outlook = configured_outlook(plan)
+    kept = None if outlook is None else outlook["kept"]
+    expected = {**estimate(plan, trials_at_once(plan), kept).to_dict(), "outlook": outlook}
     if as_json:
         _print_json(expected)
     else:

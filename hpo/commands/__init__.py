@@ -6,7 +6,7 @@ import typer
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add ``check``, ``monitor``, ``plan``, ``fit-tau`` and ``efficiency`` to a Typer application."""
+    """Add ``check``, ``monitor``, ``plan``, ``plan-proxies``, ``fit-tau`` and ``efficiency`` to a Typer application."""
     from hpo.commands.check import EPILOG as CHECK_EXAMPLE
     from hpo.commands.check import check
     from hpo.commands.efficiency import app as efficiency
@@ -16,9 +16,12 @@ def add_commands(app: typer.Typer) -> None:
     from hpo.commands.monitor import monitor
     from hpo.commands.plan import EXAMPLE as PLAN_EXAMPLE
     from hpo.commands.plan import plan
+    from hpo.commands.plan_proxies import EXAMPLE as PLAN_PROXIES_EXAMPLE
+    from hpo.commands.plan_proxies import plan_proxies
 
     app.command("check", epilog=CHECK_EXAMPLE)(check)
     app.command("monitor", epilog=MONITOR_EXAMPLE)(monitor)
     app.command("plan", epilog=PLAN_EXAMPLE)(plan)
+    app.command("plan-proxies", epilog=PLAN_PROXIES_EXAMPLE)(plan_proxies)
     app.command("fit-tau", epilog=FIT_TAU_EXAMPLE)(fit_tau)
     app.add_typer(efficiency, name="efficiency")

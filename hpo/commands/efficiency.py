@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,7 @@ Table_ = Annotated[
     Path | None,
     typer.Option("--models", metavar="FILE.csv", help="Columns name, flops and accuracy (%) or loss instead of runs."),
 ]
+Figure = Annotated[Path | None, typer.Option("--figure", metavar="FILE.svg", help="Draw it as an SVG file.")]
 MetricColumn = Annotated[str | None, typer.Option("--metric", metavar="COLUMN", help="Column with the curve.")]
 
 
@@ -36,25 +38,38 @@ MetricColumn = Annotated[str | None, typer.Option("--metric", metavar="COLUMN", 
 def compression_command(
     tpp: Annotated[str | None, typer.Option(help="Tokens per parameter, comma-separated.")] = None,
     params: Annotated[float | None, typer.Option(help="Parameters of the compute-optimal model, for absolute numbers.")] = None,
+    exponent: Annotated[float | None, typer.Option(help="a of L = E + A·N^-a + B·D^-a; default 0.35.")] = None,
+    optimal_tpp: Annotated[float | None, typer.Option(help="Where compute buys the lowest loss; default 20.")] = None,
+    figure: Figure = None,
     as_json: Json = False,
 ) -> None:
-    """Show what training at other tokens per parameter than 20 does, at equal loss and at equal compute."""
+    """Show what training at other tokens per parameter than the optimum does, at equal loss and at equal compute."""
     from dataclasses import asdict
+
+    import numpy as np
 
     from hpo.core.laws import LOSS_EXPONENT, OPTIMAL_TPP, compression, smallest_params_ratio
 
+    a, best = exponent or LOSS_EXPONENT, optimal_tpp or OPTIMAL_TPP
     with input_errors():
-        rows = [asdict(compression(x)) for x in numbers("--tpp", tpp) or USUAL_TPP]
+        _require_positive({"params": params, "exponent": exponent, "optimal_tpp": optimal_tpp})
+        asked = numbers("--tpp", tpp) or USUAL_TPP
+        dense = np.geomspace(min(5.0, *asked), max(1000.0, *asked), 100).tolist()
+        rows, curve = ([asdict(compression(x, exponent=a, optimal_tpp=best)) for x in xs] for xs in (asked, dense))
         if params is not None:
-            _require_params(params)
-            rows = [{**row, **_absolute(row, params, OPTIMAL_TPP)} for row in rows]
-    bound = smallest_params_ratio()
-    document = {"exponent": LOSS_EXPONENT, "optimal_tpp": OPTIMAL_TPP, "smallest_params_ratio": bound, "rows": rows}
+            rows = [{**row, **_absolute(row, params, best)} for row in rows]
+        if figure is not None:
+            from hpo.reporting.efficiency_figure import compression_figure
+
+            _write_figure(figure, compression_figure(rows, curve))
+    bound = smallest_params_ratio(a)
+    document = {"exponent": a, "optimal_tpp": best, "smallest_params_ratio": bound, "rows": rows}
     if as_json:
         print_json(document)
         return
     _print_table(compression_table(rows))
-    typer.echo(f"· relative to {OPTIMAL_TPP:g} tpp; L = E + A·N^-a + B·D^-a with a = {LOSS_EXPONENT:g} (arXiv 2203.15556)")
+    source = "given" if exponent is not None else "arXiv 2203.15556"
+    typer.echo(f"· relative to {best:g} tpp; L = E + A·N^-a + B·D^-a with a = {a:g} ({source})")
     typer.echo(f"· at equal loss a model cannot have less than {bound:.3f} of the parameters, whatever its tokens")
 
 
@@ -68,6 +83,7 @@ def scaling_command(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="LAW.json", help="Write the law for hpo plan.")
     ] = None,
+    figure: Figure = None,
     as_json: Json = False,
 ) -> None:
     """Fit loss, or 100 − accuracy, to a power of compute, with intervals; without models, the published Celerity family."""
@@ -85,6 +101,12 @@ def scaling_command(
             "notes": read.notes(),
             "predictions": [_prediction(read, fit, x, extrapolate=extrapolate) for x in numbers("--at", at) or []],
         }
+        if figure is not None:
+            from hpo.reporting.efficiency_figure import scaling_figure
+
+            interval = partial(fit.interval, level=LEVEL, of_a_new_point=True)
+            law = partial(fit.law.at, extrapolate=True)
+            _write_figure(figure, scaling_figure(document["models"], read.quality_name, law, interval))
         if output is not None:
             write_law(output, document)
     if as_json:
@@ -94,15 +116,21 @@ def scaling_command(
 
 
 @app.command("frontier", epilog="Example: hpo efficiency frontier · hpo efficiency frontier --models models.csv")
-def frontier_command(runs: Runs = None, models: Table_ = None, metric: MetricColumn = None, as_json: Json = False) -> None:
+def frontier_command(
+    runs: Runs = None, models: Table_ = None, metric: MetricColumn = None, figure: Figure = None, as_json: Json = False
+) -> None:
     """Show which models nothing cheaper beats; without models, the published Celerity family and BTLM-3B."""
     from hpo.commands.trained_models import read_models
-    from hpo.core.frontier import PUBLISHED_MODELS, pareto_frontier
+    from hpo.core.frontier import PUBLISHED_MODELS, beaten_by
 
     with input_errors():
         read = read_models(runs, models, metric, default=PUBLISHED_MODELS)
-    on_it = pareto_frontier(read.models, higher_is_better=read.is_accuracy)
-    rows = [{**row, "on_frontier": on} for row, on in zip(read.to_dicts(), on_it, strict=True)]
+        better = [by and by.name for by in beaten_by(read.models, higher_is_better=read.is_accuracy)]
+        rows = [{**row, "on_frontier": by is None, "beaten_by": by} for row, by in zip(read.to_dicts(), better, strict=True)]
+        if figure is not None:
+            from hpo.reporting.efficiency_figure import frontier_figure
+
+            _write_figure(figure, frontier_figure(rows, read.quality_name))
     published = not runs and models is None
     comparison = _published_comparison() if published else None
     document: dict[str, Any] = {"models": rows, "notes": _comparison_lines(comparison) if comparison else []}
@@ -123,25 +151,38 @@ def compression_table(rows: list[dict[str, Any]]) -> Table:
     table = Table()
     for name in ("TPP", "equal loss: N", "D", "FLOPs", "equal FLOPs: N", "D", "L − E"):
         table.add_column(name, justify="right", no_wrap=True)
+    names = {"n_params": "equal loss: N", "n_tokens": "D", "flops": "6ND"}
+    names |= {"iso_flop_n_params": "equal FLOPs: N", "iso_flop_n_tokens": "D"}
+    absolute = [key for key in names if all(key in row for row in rows)]
+    for key in absolute:
+        table.add_column(names[key], justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             f"{row['tpp']:g}",
             *(f"{row[key] - 1:+.0%}" for key in ("params_ratio", "tokens_ratio", "flops_ratio")),
             *(f"{row[key] - 1:+.0%}" for key in ("iso_flop_params_ratio", "iso_flop_tokens_ratio")),
             f"{row['iso_flop_reducible_loss_ratio'] - 1:+.1%}",
+            *(f"{row[key]:.3g}" for key in absolute),
         )
     return table
 
 
-def _require_params(params: float) -> None:
+def _require_positive(values: dict[str, float | None]) -> None:
     from hpo.core.planning import require_positive
 
-    require_positive("params", params)
+    for name, value in values.items():
+        if value is not None:
+            require_positive(name, value)
 
 
 def _absolute(row: dict[str, Any], params: float, optimal_tpp: float) -> dict[str, float]:
+    """Return N, D and FLOPs at the loss, and N and D at the compute, of the compute-optimal model of ``params``."""
     n, d = params * row["params_ratio"], params * optimal_tpp * row["tokens_ratio"]
-    return {"n_params": n, "n_tokens": d, "flops": 6.0 * n * d}
+    iso = {
+        "iso_flop_n_params": params * row["iso_flop_params_ratio"],
+        "iso_flop_n_tokens": params * optimal_tpp * row["iso_flop_tokens_ratio"],
+    }
+    return {"n_params": n, "n_tokens": d, "flops": 6.0 * n * d, **iso}
 
 
 def _prediction(read: Models, fit: PowerLawFit, flops: float, *, extrapolate: bool) -> dict[str, Any]:
@@ -218,8 +259,24 @@ def _frontier_table(rows: list[dict[str, Any]], quality: str) -> Table:
         table.add_column(name, justify="left" if name == "model" else "right", no_wrap=True)
     for row in sorted(rows, key=lambda row: float(row["flops"])):
         sizes = ("" if row[key] is None else f"{row[key]:.3g}" for key in ("n_params", "n_tokens"))
-        table.add_row(row["name"], *sizes, f"{row['flops']:.3g}", f"{row[quality]:.4g}", "yes" if row["on_frontier"] else "no")
+        table.add_row(
+            row["name"],
+            *sizes,
+            f"{row['flops']:.3g}",
+            f"{row[quality]:.4g}",
+            "yes" if row["on_frontier"] else f"no: {row['beaten_by']}",
+        )
     return table
+
+
+def _write_figure(path: Path, svg: str) -> None:
+    from hpo.adapters.atomic import write_text
+    from hpo.engine.config import InputError
+
+    try:
+        write_text(path, svg)
+    except OSError as error:
+        raise InputError.at("--figure", "a file that can be written", f"{path}: {error.strerror}") from None
 
 
 def _print_table(table: Table) -> None:

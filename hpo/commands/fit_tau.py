@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,6 +39,8 @@ def fit_tau(
 
     with input_errors():
         asked = numbers("--tpp", tpp) or []
+        if exponent is not None and not math.isfinite(exponent):
+            raise ValueError(f"--exponent: expected a finite number such as -0.527; found {exponent}")
         sweeps = sweeps_of(runs := read_runs(curves, metric=metric), schedule)
         optima = [sweep.optimum() for sweep in sweeps.sweeps]
         fit = fit_tau_law(optima, exponent=exponent)

@@ -127,6 +127,8 @@ def plan_table(recipes: list[dict[str, Any]]) -> Table:
         "D": [f"{recipe['n_tokens']:.4g}" for recipe in recipes],
         "TPP": [f"{recipe['tpp']:.4g}" for recipe in recipes],
         "batch": [f"{recipe['batch_sequences']} × {recipe['seq_len']}" for recipe in recipes],
+        "B_opt": [_sequences(recipe, "optimal_batch_tokens") for recipe in recipes],
+        "B_crit": [_sequences(recipe, "critical_batch_tokens") for recipe in recipes],
         "steps": [f"{recipe['n_steps']:,}" for recipe in recipes],
         "τ": [f"{recipe['tau']:.4g}" for recipe in recipes],
         "τ law": [_number(recipe["tau_law"]) for recipe in recipes],
@@ -146,6 +148,10 @@ def plan_table(recipes: list[dict[str, Any]]) -> Table:
     for row in zip(*filled.values(), strict=True):
         table.add_row(*row)
     return table
+
+
+def _sequences(recipe: dict[str, Any], key: str) -> str:
+    return f"{recipe[key] / recipe['seq_len']:.4g}"
 
 
 def _number(value: float | None) -> str:

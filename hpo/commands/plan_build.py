@@ -70,7 +70,8 @@ def build_plan(spec: PlanSpec) -> FamilyPlan:
             try:
                 runs.append(plan_run(one.size, rules, name=name, **horizon))
             except ValueError as error:
-                raise restated(error) from None
+                where = "" if name in str(error) or len(of_this) == 1 else f", for {name}"
+                raise InputError(f"{restated(error)}{where}") from None
             sizes.append(one)
     family = _family_notes(spec, runs) + _base_shape_notes(spec)
     return FamilyPlan(spec, rules, tuple(runs), tuple(sizes), (*notes, *family, *plan_notes(runs, rules)))

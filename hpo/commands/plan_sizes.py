@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hpo.commands.plan_spec import PlanSpec
-from hpo.core.planning import Size, ladder_params, params_for_budget
+from hpo.core.planning import AGREE, Size, ladder_params, params_for_budget, require_positive
 from hpo.engine.config import InputError, ModelBlock
 from hpo.engine.workload import restated
 from proxies.architecture import Architecture
@@ -50,7 +50,9 @@ def sizes_of(spec: PlanSpec, tpp: float | None, compute: float | None) -> list[F
     if spec.family in ("celerity", "collapse"):
         return _published(spec, FAMILIES[spec.family])
     if spec.params:
-        return [_bare(n, spec) for n in _laddered(spec, spec.params)]
+        bare = [_bare(n, spec) for n in _laddered(spec, spec.params)]
+        _check_names(bare)
+        return bare
     if spec.sizes:
         return _decoders(spec)
     if compute is None or tpp is None:
@@ -67,6 +69,8 @@ def _published(spec: PlanSpec, members: Mapping[str, Member]) -> list[FamilySize
     for name in chosen:
         if name not in members:
             raise InputError.at("sizes", f"one of {', '.join(members)}", name)
+        if list(chosen).count(name) > 1:
+            raise InputError.at("sizes", "every size once", f"{name} twice")
     return [_of(name, members[name].architecture, members[name].seq_len, members[name].batch_sequences) for name in chosen]
 
 
@@ -75,16 +79,42 @@ def _decoders(spec: PlanSpec) -> list[FamilySize]:
     for k, given in enumerate(spec.sizes or []):
         block: dict[str, Any] = dict(given) if isinstance(given, Mapping) else _shape(given)
         name, batch = block.pop("name", None), block.pop("batch_sequences", None)
-        if "n_params" in block:
-            sizes.append(_bare(block["n_params"], spec, name, batch))
+        n_params = _stated_params(block.pop("n_params", None), f"sizes.{k}.n_params")
+        if n_params is not None and not block:
+            sizes.append(_bare(n_params, spec, name, batch))
             continue
         architecture = _architecture({**spec.model, **block}, f"sizes.{k}")
+        _check_agreement(n_params, architecture, f"sizes.{k}.n_params")
         sizes.append(_of(name or _name(architecture), architecture, spec.data.seq_len, batch))
+    _check_names(sizes)
     if spec.ladder is None:
         return sizes
     if len(sizes) != 1 or sizes[0].architecture is None:
         raise InputError.at("ladder", "one size with a width and a depth below which to put rungs", f"{len(sizes)} sizes")
     return _ladder(sizes[0], spec)
+
+
+def _stated_params(value: Any, path: str) -> float | None:
+    if value is None:
+        return None
+    try:
+        require_positive(path, value)
+    except ValueError:
+        raise InputError.at(path, "a finite number above 0", value) from None
+    return float(value)
+
+
+def _check_agreement(n_params: float | None, architecture: Architecture, path: str) -> None:
+    """Refuse a stated N that is not that of the shape beside it."""
+    if n_params is not None and not math.isclose(n_params, architecture.n_params, rel_tol=AGREE):
+        raise InputError.at(path, f"the {architecture.n_params:,} parameters of {_name(architecture)}, or no shape", n_params)
+
+
+def _check_names(sizes: Sequence[FamilySize]) -> None:
+    names = [one.size.name for one in sizes]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError.at("sizes", "every size once, under a name of its own", f"{twice[0]} twice")
 
 
 def _ladder(top: FamilySize, spec: PlanSpec) -> list[FamilySize]:
@@ -149,7 +179,7 @@ def _architecture(model: Mapping[str, Any], path: str) -> Architecture:
         block = ModelBlock.model_validate(dict(model))
         return Architecture(**block.model_dump(exclude={"family"}))
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
+        problem = min(error.errors(include_url=False), key=lambda one: one["type"] == "missing")  # a misspelt key first
         key = f"{path}.{problem['loc'][0]}"
         if problem["type"] == "extra_forbidden":
             raise InputError.at(key, f"one of {', '.join(ModelBlock.model_fields)}", "an unknown key") from None

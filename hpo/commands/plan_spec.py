@@ -60,6 +60,14 @@ class PlanSpec(_Block):
     def _one_is_a_list(cls, value: object) -> object:
         return [value] if isinstance(value, int | float | str) and not isinstance(value, bool) else value
 
+    @field_validator("tpp")
+    @classmethod
+    def _each_once(cls, value: list[float] | None) -> list[float] | None:
+        if value is not None and len(set(value)) < len(value):
+            twice = next(x for x in value if value.count(x) > 1)
+            raise ValueError(f"expected every value once; found {twice:g} twice")
+        return value
+
     @field_validator("schedule", mode="before")
     @classmethod
     def _schedule_is_known(cls, value: object) -> object:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hpo.adapters.curve_files import read_runs
+from hpo.adapters.curve_files import RecordedRun, read_runs
 from hpo.core.frontier import TrainedModel
 from hpo.core.power_law import PowerLawFit, fit_power_law
 from hpo.engine.config import InputError
@@ -58,7 +58,8 @@ class Models:
 def read_models(runs: list[str] | None, table: Path | None, metric: str | None, *, default: Sequence[TrainedModel]) -> Models:
     """Return the models of curve files or of a table, or else the published ones in ``default``.
 
-    Of runs that share size and tokens (a sweep) the best one counts.
+    Of runs that share size and tokens (a sweep) the best one counts. A metric that is maximised is an accuracy: in percent, or
+    as a share where no run exceeds 1.
 
     Raises
     ------
@@ -73,20 +74,34 @@ def read_models(runs: list[str] | None, table: Path | None, metric: str | None, 
 
 
 def _from_runs(paths: list[str], metric: str | None) -> Models:
+    runs = read_runs(paths, metric=metric)
+    is_accuracy = any(run.metric.mode == "max" for run in runs)
+    sign = -1.0 if is_accuracy else 1.0
     best: dict[tuple[float, float], TrainedModel] = {}
-    for run in read_runs(paths, metric=metric):
-        recipe, loss = run.recipe, run.curve().final_loss
-        if run.metric.mode == "max":
-            raise InputError.at("--metric", "a loss", f"{run.metric.name}, which is maximised")
-        if recipe is None or recipe.flops is None or recipe.n_params is None or recipe.n_tokens is None or loss is None:
-            continue
-        key = (recipe.n_params, recipe.n_tokens)
-        if key not in best or loss < best[key].quality:
-            sizes = {"n_params": recipe.n_params, "n_tokens": recipe.n_tokens}
-            best[key] = TrainedModel(name=run.run_id, flops=recipe.flops, quality=loss, source=run.family, **sizes)
+    for model in filter(None, map(_of_run, runs)):
+        key = (model.n_params or 0.0, model.n_tokens or 0.0)
+        if key not in best or sign * model.quality < sign * best[key].quality:
+            best[key] = model
     if not best:
         raise InputError.at("RUNS", "finished runs with known n_params and total_tokens", "none")
-    return Models(tuple(best.values()), is_accuracy=False)
+    models = tuple(best.values())
+    return Models(_in_percent(models) if is_accuracy else models, is_accuracy)
+
+
+def _of_run(run: RecordedRun) -> TrainedModel | None:
+    """Return a finished run as a model, None for one that is not finished or whose size or tokens are unknown."""
+    recipe, final = run.recipe, run.curve().final_loss
+    if recipe is None or recipe.flops is None or recipe.n_params is None or recipe.n_tokens is None or final is None:
+        return None
+    sizes = {"n_params": recipe.n_params, "n_tokens": recipe.n_tokens}
+    return TrainedModel(name=run.run_id, flops=recipe.flops, quality=final, source=run.family, **sizes)
+
+
+def _in_percent(models: tuple[TrainedModel, ...]) -> tuple[TrainedModel, ...]:
+    highest = max(model.quality for model in models)
+    if highest > 100 or min(model.quality for model in models) < 0:
+        raise InputError.at("--metric", "an accuracy, in percent or as a share", f"{highest:g}")
+    return models if highest > 1 else tuple(replace(model, quality=100 * model.quality) for model in models)
 
 
 def _from_table(path: Path) -> Models:
@@ -105,7 +120,13 @@ def _from_table(path: Path) -> Models:
         models = [_of_row(row, quality) for row in rows]
     except (ValueError, TypeError) as error:
         raise InputError(f"{path}: expected numbers in flops and {quality}; found {error}") from None
-    return Models(tuple(models), is_accuracy=quality == "accuracy")
+    is_accuracy = quality == "accuracy"
+    if is_accuracy and not all(0 <= model.quality < 100 for model in models):
+        wrong = next(model for model in models if not 0 <= model.quality < 100)
+        raise InputError.at(
+            str(path), "accuracies in percent, at least 0 and below 100", f"{wrong.name} with {wrong.quality:g}"
+        )
+    return Models(tuple(models), is_accuracy)
 
 
 def _of_row(row: dict[str, str], quality: str) -> TrainedModel:

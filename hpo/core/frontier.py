@@ -65,9 +65,15 @@ def pareto_frontier(models: Sequence[TrainedModel], *, higher_is_better: bool) -
 
     Equal models are both on the frontier. O(n²).
     """
+    return [by is None for by in beaten_by(models, higher_is_better=higher_is_better)]
+
+
+def beaten_by(models: Sequence[TrainedModel], *, higher_is_better: bool) -> list[TrainedModel | None]:
+    """Return for each model the cheapest of those that beat it, as good or better for no more compute; None on the frontier."""
     sign = 1.0 if higher_is_better else -1.0
     points = [(m.flops, -sign * m.quality) for m in models]  # both: lower is better
-    return [not any(_dominates(other, one) for other in points) for one in points]
+    better = [[k for k, other in enumerate(points) if _dominates(other, one)] for one in points]
+    return [models[min(ks, key=lambda k: points[k])] if ks else None for ks in better]
 
 
 def _dominates(a: tuple[float, float], b: tuple[float, float]) -> bool:

@@ -70,16 +70,20 @@ class Landscape:
 
         Shapes (n,) and (n, n).
         """
-        known = self._kernel(self.points, self.points) + self.noise**2 * np.eye(len(self.points))
-        cross = self._kernel(points, self.points)
+        if not self.points:
+            alone = self.kernel(points, points) + self.noise**2 * np.eye(len(points))
+            return self.mean + np.array([p.expected for p in points]), alone
+        known = self.kernel(self.points, self.points) + self.noise**2 * np.eye(len(self.points))
+        cross = self.kernel(points, self.points)
         factor = cholesky(known, lower=True)
         expected = self.mean + np.array([p.expected for p in points])
         mean = expected + cross @ cho_solve((factor, True), self.finals - self.mean)
-        inside = self._kernel(points, points) - cross @ cho_solve((factor, True), cross.T)
+        inside = self.kernel(points, points) - cross @ cho_solve((factor, True), cross.T)
         covariance = inside + self.noise**2 * np.eye(len(points))
         return np.asarray(mean, dtype=np.float64), np.asarray(0.5 * (covariance + covariance.T), dtype=np.float64)
 
-    def _kernel(self, a: Sequence[Point], b: Sequence[Point]) -> FloatArray:
+    def kernel(self, a: Sequence[Point], b: Sequence[Point]) -> FloatArray:
+        """Return the covariance of final values without seed noise, shape (len(a), len(b))."""
         squared = _distances(a, b, self.dimensions)
         scaled = np.tensordot(self.length_scales**-2.0, squared, axes=1)
         return np.asarray(self.amplitude**2 * np.exp(-0.5 * scaled) + _bowl(a, b, self.rate_centre), dtype=np.float64)
@@ -140,8 +144,8 @@ def fit_landscape(points: Sequence[Point], finals: FloatArray) -> Landscape | No
     """
     if len(points) < MIN_REFERENCES or np.ptp(finals) <= 0:
         return None
-    dimensions = _dimensions(points)
-    if not dimensions or len(points) < 2 * len(dimensions) + 2:
+    dimensions = dimensions_of(points)
+    if not suffice(len(points), dimensions):
         return None
     drawn_in = _drawn_in(finals) - np.array([p.expected for p in points])
     squared = _distances(points, points, dimensions)
@@ -157,6 +161,11 @@ def fit_landscape(points: Sequence[Point], finals: FloatArray) -> Landscape | No
     return Landscape(tuple(points), drawn_in, dimensions, scales, amplitude, noise, float(np.mean(drawn_in)), centre)
 
 
+def suffice(n_references: int, dimensions: Sequence[str]) -> bool:
+    """True if so many references can tell structure in so many settings from chance."""
+    return bool(dimensions) and n_references >= max(MIN_REFERENCES, 2 * len(dimensions) + 2)
+
+
 def update(
     level: FloatArray, covariance: FloatArray, prior_mean: FloatArray, prior_covariance: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
@@ -169,11 +178,15 @@ def update(
     prior_mean, prior_covariance : ndarray
         From :meth:`Landscape.prior`.
     """
-    free = prior_covariance + LEVEL_SD**2
-    gain = np.linalg.solve(covariance + free, covariance).T
+    gain = update_gain(covariance, prior_covariance)
     centred = prior_mean - np.mean(prior_mean) + np.mean(level)
     posterior = covariance - gain @ covariance
     return level + gain @ (centred - level), 0.5 * (posterior + posterior.T)
+
+
+def update_gain(covariance: FloatArray, prior_covariance: FloatArray) -> FloatArray:
+    """Return how far :func:`update` moves final values from the alignment towards the landscape, shape (n, n)."""
+    return np.asarray(np.linalg.solve(covariance + prior_covariance + LEVEL_SD**2, covariance).T, dtype=np.float64)
 
 
 def _drawn_in(finals: FloatArray) -> FloatArray:
@@ -185,7 +198,7 @@ def _drawn_in(finals: FloatArray) -> FloatArray:
     return np.asarray(np.minimum(finals, knee) + scale * np.log1p(over / scale), dtype=np.float64)
 
 
-def _dimensions(points: Sequence[Point]) -> tuple[str, ...]:
+def dimensions_of(points: Sequence[Point]) -> tuple[str, ...]:
     """Return the settings that every point has and that vary, each once: a copy of another one is left out."""
     found: dict[tuple[float, ...], str] = {}
     schedule = False

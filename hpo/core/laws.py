@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from hpo.core.power_law import PowerLaw
 
 BATCH_LAW_SEQUENCE = 2048
@@ -94,6 +96,8 @@ def sqrt_batch_tokens(n_params: float) -> float:
 LOSS_EXPONENT = 0.35
 """a of L = E + A·N^−a + B·D^−a; one exponent for both terms."""
 
+_LARGEST_LOG = 200.0
+
 OPTIMAL_TPP = 20.0
 """Tokens per parameter at which compute buys the lowest loss."""
 
@@ -151,7 +155,7 @@ def compression(tpp: float, *, exponent: float = LOSS_EXPONENT, optimal_tpp: flo
     Raises
     ------
     ValueError
-        A quantity not finite and positive.
+        A quantity not finite and positive, or a ``tpp`` absurdly far from the optimum.
 
     References
     ----------
@@ -160,10 +164,12 @@ def compression(tpp: float, *, exponent: float = LOSS_EXPONENT, optimal_tpp: flo
     for name, value in (("tpp", tpp), ("exponent", exponent), ("optimal_tpp", optimal_tpp)):
         if not (math.isfinite(value) and value > 0):
             raise ValueError(f"{name} must be finite and above 0; found {value!r}")
-    target = math.log(tpp / optimal_tpp)
-    # k_N^-a = 1 + s and k_D^-a = 1 − s, so that log(TPP/r) = log(k_D/k_N) = 2·artanh(s)/a.
-    share = math.tanh(exponent * target / 2.0)
-    k_n, k_d = (1.0 + share) ** (-1.0 / exponent), (1.0 - share) ** (-1.0 / exponent)
+    # k_N^-a = 2/(1 + e^-z) and k_D^-a = 2/(1 + e^z) with z = a·log(TPP/r): their sum is 2, and (k_D/k_N)^a = e^z.
+    z = exponent * (math.log(tpp) - math.log(optimal_tpp))
+    log_k_n, log_k_d = (math.log(0.5) + float(np.logaddexp(0.0, sign * z)) for sign in (-1.0, 1.0))
+    if max(log_k_n, log_k_d) / exponent > _LARGEST_LOG or abs(z) > _LARGEST_LOG:
+        raise ValueError(f"tpp must be within {math.exp(_LARGEST_LOG):.0e} times the optimum of {optimal_tpp:g}; found {tpp:g}")
+    k_n, k_d = math.exp(log_k_n / exponent), math.exp(log_k_d / exponent)
     iso = math.sqrt(optimal_tpp / tpp)
     return Compression(
         tpp=tpp,

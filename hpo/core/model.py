@@ -113,7 +113,7 @@ class CollapseModel:
             if len(self._homes) >= REMEMBERED:
                 self._homes.clear()
             matches = [k for k, f in enumerate(self.families) if f.accepts(*key)]
-            rank = [(_rank(self.families[k], curve.recipe), len(self.families[k].references)) for k in matches]
+            rank = [(rank_of(self.families[k], curve.recipe), len(self.families[k].references)) for k in matches]
             self._homes[key] = matches[rank.index(max(rank))] if matches else None
         found = self._homes[key]
         return None if found is None else self.families[found]
@@ -202,22 +202,31 @@ class CollapseModel:
             level[own], covariance[block] = update(law.level[own], law.covariance[block], *found)
         return replace(law, level=level, covariance=covariance)
 
+    def landscape_of(
+        self, recipes: Sequence[Recipe | None], family: str, metric: Metric
+    ) -> tuple[Landscape | None, ResponseMean | None]:
+        """Return the landscape of the references of one label and metric, None with too few.
+
+        And the response mean that it is about, if there is one that covers all ``recipes``.
+        """
+        joined = next((f.response for f in self.families if f.response is not None and f.has_label(family, metric)), None)
+        response = joined if joined is not None and all(joined.covers(r) for r in recipes) else None
+        key = (family, metric, response is not None)
+        if key not in self._landscapes:
+            runs = [r for r in self.references if has_label(r, family, metric)]
+            runs = runs if response is None else [r for r in runs if response.covers(r.recipe)]
+            finals = metric.to_model([r.final_loss for r in runs])
+            self._landscapes[key] = fit_landscape([point_about(r.recipe, r.settings, response) for r in runs], finals)
+        return self._landscapes[key], response
+
     def _landscape(
         self, curves: Sequence[Curve | Reference], family: str, metric: Metric
     ) -> tuple[FloatArray, FloatArray] | None:
         """Return the landscape's prior for trials of one label and metric, about the response mean if that covers them all."""
         if not self.settings.landscape:
             return None
-        joined = next((f.response for f in self.families if f.response is not None and f.has_label(family, metric)), None)
-        response = joined if joined is not None and all(joined.covers(c.recipe) for c in curves) else None
-        key = (family, metric, response is not None)
-        if key not in self._landscapes:
-            runs = [r for r in self.references if has_label(r, family, metric)]
-            runs = runs if response is None else [r for r in runs if response.covers(r.recipe)]
-            finals = metric.to_model([r.final_loss for r in runs])
-            self._landscapes[key] = fit_landscape([_point(r, response) for r in runs], finals)
-        fitted = self._landscapes[key]
-        return None if fitted is None else fitted.prior([_point(c, response) for c in curves])
+        fitted, response = self.landscape_of([c.recipe for c in curves], family, metric)
+        return None if fitted is None else fitted.prior([point_about(c.recipe, c.settings, response) for c in curves])
 
     def _align(self, curves: Sequence[Curve]) -> _Found:
         """Return who is judged, their joint law from the prefixes, and what is known of each run."""
@@ -284,17 +293,18 @@ class CollapseModel:
         return [([group[k][0] for k in judged], aligned.level[judged], covariance, shape.dof)] if judged else []
 
 
-def _rank(family: Family, recipe: Recipe | None) -> int:
+def rank_of(family: Family, recipe: Recipe | None) -> int:
+    """Return how well a family suits a run that it accepts: see :meth:`CollapseModel.family_of`."""
     if family.response is not None:
         return 1
     return 2 if family.spans(recipe) else 0
 
 
-def _point(run: Curve | Reference, response: ResponseMean | None) -> Point:
+def point_about(recipe: Recipe | None, settings: Mapping[str, Any], response: ResponseMean | None) -> Point:
     """Return a run's place in the landscape; with a response mean that covers it, its recipe says all that matters."""
-    if response is None or run.recipe is None:
-        return point_of(run.recipe, run.settings)
-    return point_of(run.recipe, {}, response.log_final(run.recipe))
+    if response is None or recipe is None or not response.covers(recipe):
+        return point_of(recipe, settings if response is None else {})
+    return point_of(recipe, {}, response.log_final(recipe))
 
 
 def _forecasts(curves: Sequence[Curve], found: _Found) -> tuple[Forecast, ...]:

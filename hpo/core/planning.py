@@ -128,8 +128,8 @@ class PlannedRun:
         By the published law of the optimum (arXiv 2505.13738), None outside its range.
     lr_times_weight_decay : float
         ηλ, the decay a step, the same at every width.
-    critical_batch_tokens : float
-        B_crit.
+    optimal_batch_tokens, critical_batch_tokens : float
+        B_opt and B_crit at this horizon.
     """
 
     name: str
@@ -143,6 +143,7 @@ class PlannedRun:
     tau_law: float | None
     tau_opt: float | None
     lr_times_weight_decay: float
+    optimal_batch_tokens: float
     critical_batch_tokens: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,6 +169,7 @@ class PlannedRun:
             "tau_published": self.tau_published,
             "tau_law": self.tau_law,
             "tau_opt": self.tau_opt,
+            "optimal_batch_tokens": self.optimal_batch_tokens,
             "critical_batch_tokens": self.critical_batch_tokens,
         }
 
@@ -219,6 +221,7 @@ def plan_run(
         tau_law=by_law,
         tau_opt=TAU_LAWS["power-lines"].at(planned_tpp) if TAU_LAWS["power-lines"].covers(planned_tpp) else None,
         lr_times_weight_decay=decay,
+        optimal_batch_tokens=optimal_batch_tokens(horizon),
         critical_batch_tokens=rules.critical_batch or critical_batch_tokens(horizon),
     )
 

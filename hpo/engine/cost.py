@@ -121,13 +121,16 @@ class Estimate:
         return {"candidates": self.spending.n_candidates, **numbers, **self.spending.to_result()}
 
 
-def estimate(plan: Plan, n_at_once: int) -> Estimate:
-    """Return the expected cost of ``plan`` with ``n_at_once`` trials at a time, ``keep_max`` (or ``keep_min``) kept.
+def estimate(plan: Plan, n_at_once: int, expected_kept: float | None = None) -> Estimate:
+    """Return the expected cost of ``plan`` with ``n_at_once`` trials at a time.
 
-    Under the rule ``prune`` the first ``n_at_once`` are assumed to be kept, as there is nothing to stop them by.
+    So many candidates go on as are expected to (:mod:`hpo.engine.outlook`), rounded; where that is not known ``keep_max`` (or
+    ``keep_min``), and under the rule ``prune`` the first ``n_at_once``, as there is nothing to stop them by.
     """
     stopping = plan.config.stopping
     wanted = n_at_once if stopping.rule == "prune" else stopping.keep_max or stopping.keep_min
+    if expected_kept is not None:
+        wanted = max(1, round(expected_kept))
     kept = min(wanted, len(plan.candidates))
     dearest = sorted(plan.candidates, key=lambda run: -run.flops)[:kept]
     steps = {run.name: run.stop_step for run in (*plan.proxies, *plan.candidates)} | {run.name: run.n_steps for run in dearest}

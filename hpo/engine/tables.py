@@ -79,7 +79,34 @@ def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
         lines.append(f"time              {estimate['hours']:.2f} h; full sweep {estimate['hours_full_sweep']:.2f} h")
     if estimate["price"] is not None:
         lines.append(f"price             {estimate['price']:.2f}; full sweep {estimate['price_full_sweep']:.2f}")
-    return lines
+    return lines + _outlook_lines(estimate["outlook"], estimate["candidates"])
+
+
+def _outlook_lines(outlook: Mapping[str, Any] | None, n: int) -> list[str]:
+    """Return what a dry run is expected to find, and what would be better."""
+    if outlook is None:
+        return ["expected to find  not known without proxies, before the first trials have finished"]
+    found = f"the best of {n} with P {outlook['p_best']:.2f}, {outlook['kept']:.1f} of them to the end"
+    lines = [f"expected to find  {found}; regret {outlook['regret_pct']:.2f} %"]
+    if outlook["better"] is not None:
+        cheaper = outlook["better"]["flops"]["total"] < outlook["flops"]["total"]
+        label = "better" if cheaper else f"for P {outlook['wanted_p_best']:.2f}"
+        lines.append(f"{label:<17} {design_text(outlook['better'])}")
+    return [*lines, f"assuming          {outlook['assumes']}; hpo plan-proxies looks further"]
+
+
+def design_text(design: Mapping[str, Any]) -> str:
+    """Return a design of a sweep, as :func:`hpo.engine.outlook.described` has it, in words."""
+    sizes = " and ".join(size_text(size) for size in design["sizes"]) or "no further proxies"
+    return (
+        f"{sizes} at {design['settings']} settings, judged at {design['stop_at']:.0%}, {design['kept']:.1f} to the end: "
+        f"P {design['p_best']:.2f}, regret {design['regret_pct']:.2f} %, for {_flops(design['flops']['total'])}"
+    )
+
+
+def size_text(size: Mapping[str, Any]) -> str:
+    """Return a proxy size as a configuration has it, on one line."""
+    return "{" + ", ".join(f"{name}: {_number(value)}" for name, value in size.items()) + "}"
 
 
 def wide_enough(console: Console) -> Console:

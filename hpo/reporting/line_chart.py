@@ -1,4 +1,4 @@
-"""A small line chart as SVG text, without a plotting library: series, bands, markers, and axes with round ticks."""
+"""A small line chart as SVG text, without a plotting library: series, bands, marks, and axes with round ticks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,18 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 34, 46
 
 @dataclass(frozen=True)
 class Line:
-    """One series; ``band`` (same shape as ``y``) shades y ± band; a dashed line is drawn thinner."""
+    """One series; ``band`` (same shape as ``y``) shades y ± band; a dashed line is drawn thinner.
+
+    ``points`` draws its points instead of a line through them, each with its label in ``names``, if given.
+    """
 
     label: str
     x: ArrayLike
     y: ArrayLike
     band: ArrayLike | None = None
     dashed: bool = False
+    points: bool = False
+    names: Sequence[str] = ()
 
 
 def line_chart(
@@ -35,6 +40,7 @@ def line_chart(
     y_label: str,
     marks: Sequence[tuple[float, str]] = (),
     y_range: tuple[float, float] | None = None,
+    powers: str = "",
 ) -> str:
     """Return an SVG document.
 
@@ -44,6 +50,8 @@ def line_chart(
         Vertical lines.
     y_range : (low, high), optional
         By default what the lines need.
+    powers : {"", "x", "y", "xy"}
+        Axes whose values are log10 of what their ticks say.
     """
     xs = np.concatenate([np.asarray(line.x, dtype=np.float64) for line in lines])
     ys = np.concatenate([_edges(line) for line in lines])
@@ -55,7 +63,7 @@ def line_chart(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
         f'<text x="{_LEFT}" y="20" font-size="14">{escape(title)}</text>',
-        *_axes(frame, x_label, y_label),
+        *_axes(frame, x_label, y_label, powers),
         *(part for k, line in enumerate(lines) for part in _draw(frame, line, COLOURS[k % len(COLOURS)])),
         *(part for row, (x, label) in enumerate(marks) for part in _mark(frame, x, label, row)),
         *_legend(lines),
@@ -96,8 +104,23 @@ def _draw(frame: _Frame, line: Line, colour: str) -> list[str]:
         band = np.asarray(line.band, dtype=np.float64)
         around = frame.points(np.concatenate((x, x[::-1])), np.concatenate((y + band, (y - band)[::-1])))
         parts.append(f'<polygon points="{around}" fill="{colour}" fill-opacity="0.15"/>')
+    if line.points:
+        return parts + _dots(frame, line, colour)
     style = 'stroke-width="1" stroke-dasharray="5 4"' if line.dashed else 'stroke-width="1.6"'
     parts.append(f'<polyline points="{frame.points(x, y)}" fill="none" stroke="{colour}" {style}/>')
+    return parts
+
+
+def _dots(frame: _Frame, line: Line, colour: str) -> list[str]:
+    x, y = np.asarray(line.x, dtype=np.float64), np.asarray(line.y, dtype=np.float64)
+    parts = []
+    for k, (a, b) in enumerate(zip(x, y, strict=True)):
+        across, down = frame.x(a), frame.y(b)
+        parts.append(f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3.5" fill="{colour}"/>')
+        if k < len(line.names):
+            side, shift = ("end", -7) if across > 0.7 * WIDTH else ("start", 7)
+            where = f'x="{across + shift:.1f}" y="{down - 6:.1f}" text-anchor="{side}"'
+            parts.append(f'<text {where} font-size="11">{escape(line.names[k])}</text>')
     return parts
 
 
@@ -109,17 +132,17 @@ def _mark(frame: _Frame, x: float, label: str, row: int) -> list[str]:
     ]
 
 
-def _axes(frame: _Frame, x_label: str, y_label: str) -> list[str]:
+def _axes(frame: _Frame, x_label: str, y_label: str, powers: str = "") -> list[str]:
     bottom = HEIGHT - _BOTTOM
     parts = [f'<path d="M{_LEFT},{_TOP} V{bottom} H{WIDTH - _RIGHT}" fill="none" stroke="#333"/>']
     parts += [
-        f'<text x="{frame.x(value):.1f}" y="{bottom + 16}" text-anchor="middle">{value:.6g}</text>'
-        for value in _ticks(frame.x_low, frame.x_high)
+        f'<text x="{frame.x(value):.1f}" y="{bottom + 16}" text-anchor="middle">{text}</text>'
+        for value, text in _labelled(frame.x_low, frame.x_high, is_power="x" in powers)
     ]
-    for value in _ticks(frame.y_low, frame.y_high):
+    for value, text in _labelled(frame.y_low, frame.y_high, is_power="y" in powers):
         at = frame.y(value)
         parts.append(f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{value:.6g}</text>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{text}</text>')
     middle = (_TOP + bottom) / 2
     parts.append(f'<text x="{(_LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 10}" text-anchor="middle">{escape(x_label)}</text>')
     turn = f'transform="rotate(-90 14 {middle:.0f})"'
@@ -133,6 +156,18 @@ def _legend(lines: Sequence[Line]) -> list[str]:
         f'<text x="{WIDTH - _RIGHT - 4}" y="{_TOP + 14 * k + 6}" text-anchor="end" fill="{colour}">{escape(label)}</text>'
         for k, (label, colour) in enumerate(shown)
     ]
+
+
+def _labelled(low: float, high: float, *, is_power: bool) -> list[tuple[float, str]]:
+    """Return ticks with their texts; of powers of ten, round ones within [10^low, 10^high]."""
+    if not is_power:
+        return [(value, f"{value:.6g}") for value in _ticks(low, high)]
+    if high - low < 0.7:
+        return [(math.log10(value), f"{value:.6g}") for value in _ticks(10.0**low, 10.0**high)]
+    digits = (1.0,) if high - low > 2.5 else (1.0, 2.0, 5.0)
+    every = [(k + math.log10(digit), digit * 10.0**k) for k in range(math.floor(low), math.floor(high) + 1) for digit in digits]
+    inside = [(at, f"{value:.3g}") for at, value in every if low - 1e-9 <= at <= high + 1e-9]
+    return inside[:: 1 + len(inside) // 8]
 
 
 def _ticks(low: float, high: float) -> list[float]:

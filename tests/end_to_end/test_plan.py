@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -246,3 +247,91 @@ def test_a_table_without_its_columns_is_named(hpo, tmp_path):
     code, _, err = hpo("efficiency", "frontier", "--models", tmp_path / "models.csv")
     assert code == 2
     assert "expected columns name, flops and accuracy or loss; found accuracy, name" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("sizes: [{width: 64, depth: 3, n_params: 1.0e+9}]", "sizes.0.n_params: expected the 278,976 parameters of 64x3"),
+        ("sizes: [{n_params: big}]", "sizes.0.n_params: expected a finite number above 0; found big"),
+        ("sizes: [{n_params: 1.0e+9, widht: 64}]", "sizes.0.widht: expected one of"),
+        ("sizes: [{name: a, width: 64, depth: 3}, {name: a, width: 128, depth: 3}]", "sizes: expected every size once"),
+    ],
+)
+def test_a_size_that_contradicts_itself_or_another_is_refused(hpo, tmp_path, text, words):
+    (tmp_path / "mine.yaml").write_text(f"{text}\ntpp: 20\n")
+    code, out, err = hpo("plan", tmp_path / "mine.yaml")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert words in err
+
+
+def test_batches_are_shown_beside_the_optimal_and_the_critical_one(hpo):
+    document = plan(hpo, "--params", "1e9", "--tpp", "20", "--batch", "4096")
+    recipe = document["recipes"][0]
+    assert recipe["optimal_batch_tokens"] < recipe["critical_batch_tokens"] < recipe["batch_tokens"]
+    assert any(note.startswith("warning") and "critical batch" in note for note in document["notes"])
+
+
+def accuracies(path, scale):
+    """Write three sizes of two runs each, whose best accuracy has an error of (C / 1e38)^−0.1."""
+    rows = ["run_id,n_params,batch_tokens,total_steps,total_tokens,step,val_accuracy"]
+    for n_params in (1e8, 3e8, 1e9):
+        error = (6 * n_params * 20 * n_params / 1e38) ** -0.1
+        for k in range(2):
+            head = f"r{n_params:g}-{k},{n_params},1e6,200,{20 * n_params}"
+            rows += [f"{head},{step},{(100 - error - 5 * k) * scale * step / 200}" for step in (50, 100, 150, 200)]
+    path.write_text("\n".join(rows) + "\n")
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.01])
+def test_accuracies_of_finished_runs_are_fitted_as_shares_or_percent(hpo, tmp_path, scale):
+    accuracies(tmp_path / "runs.csv", scale)
+    arguments = ("efficiency", "scaling", tmp_path / "runs.csv", "--metric", "val_accuracy", "--at", "1e19", "--json")
+    code, out, _ = hpo(*arguments)
+    document = json.loads(out)
+    assert code == 0
+    assert len(document["models"]) == 3
+    assert document["law"]["exponent"] == pytest.approx(-0.1, abs=1e-6)
+    assert document["predictions"][0]["accuracy"] == pytest.approx(100 - (1e19 / 1e38) ** -0.1)
+
+
+def test_a_model_that_a_cheaper_one_beats_is_named_with_it(hpo, tmp_path):
+    (tmp_path / "models.csv").write_text("name,flops,loss\na,1e18,3.0\nb,2e18,3.1\nc,4e18,2.8\n")
+    rows = json.loads(hpo("efficiency", "frontier", "--models", tmp_path / "models.csv", "--json")[1])["models"]
+    assert [(row["on_frontier"], row["beaten_by"]) for row in rows] == [(True, None), (False, "a"), (True, None)]
+
+
+@pytest.mark.parametrize("command", ["compression", "scaling", "frontier"])
+def test_figures_are_well_formed_and_name_what_they_show(hpo, tmp_path, command):
+    path = tmp_path / "figure.svg"
+    assert hpo("efficiency", command, "--figure", path)[0] == 0
+    words = " ".join(ET.parse(path).getroot().itertext())
+    assert ("234 TPP" if command == "compression" else "Celerity-1.8B") in words
+
+
+def test_a_law_of_another_schedule_is_remarked_on(hpo):
+    notes = plan(hpo, "--params", "1e9", "--tpp", "20", "--schedule", "{name: wsd, cooldown_fraction: 0.2}")["notes"]
+    assert any(note.startswith("warning") and "linear decay to zero" in note for note in notes)
+    assert not any("linear decay" in note for note in plan(hpo, "--params", "1e9", "--tpp", "20")["notes"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("plan", "--params", "1e9", "--tpp", "20,20"), "tpp: expected every value once; found 20 twice"),
+        (("fit-tau", "nowhere.csv", "--exponent", "nan"), "--exponent: expected a finite number"),
+        (("efficiency", "compression", "--tpp", "1e300"), "tpp must be within"),
+        (("efficiency", "compression", "--optimal-tpp", "0"), "optimal_tpp must be finite and above 0"),
+    ],
+)
+def test_bad_numbers_are_one_line(hpo, arguments, words):
+    code, out, err = hpo(*arguments)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert words in err
+
+
+def test_an_accuracy_above_a_hundred_is_named(hpo, tmp_path):
+    (tmp_path / "models.csv").write_text("name,flops,accuracy\na,1e20,50\nb,1e21,101\n")
+    code, _, err = hpo("efficiency", "frontier", "--models", tmp_path / "models.csv")
+    assert code == 2
+    assert "below 100; found b with 101" in err

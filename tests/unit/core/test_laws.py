@@ -40,3 +40,9 @@ def test_compression_refuses_what_is_not_positive(bad):
 
 def test_a_batch_is_at_least_one_sequence():
     assert (sequences_of(100, 2048), sequences_of(2048 * 7.4, 2048)) == (1, 7)
+
+
+@pytest.mark.parametrize(("tpp", "exponent"), [(1e300, 0.35), (1e-300, 0.35), (1e60, 50.0)])
+def test_absurd_tokens_per_parameter_are_refused(tpp, exponent):
+    with pytest.raises(ValueError, match="tpp must be within"):
+        compression(tpp, exponent=exponent)

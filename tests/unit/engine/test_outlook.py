@@ -1,0 +1,106 @@
+"""What a configured sweep is expected to find, and the command that looks for better."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from hpo.engine.config import parse_config
+from hpo.engine.cost import estimate
+from hpo.engine.outlook import configured_outlook, design_space
+from hpo.engine.plan import plan_sweep
+
+
+@pytest.fixture
+def ladder(tiny):
+    """A sweep whose proxies are large enough to be looked at."""
+    tiny["model"] = {"width": 128, "depth": 2, "head_dim": 16}
+    tiny["proxies"] = {"sizes": [{"width": 64}, {"width": 96}], "settings": 4}
+    return tiny
+
+
+def written(tmp_path, config):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_the_configured_outlook_costs_what_the_estimate_says(ladder):
+    plan = plan_sweep(parse_config(ladder))
+    expected = estimate(plan, 1).spending
+    found = configured_outlook(plan)
+    assert found["kept"] == 1
+    assert found["flops"]["proxies"] == pytest.approx(expected.proxies)
+    assert found["flops"]["total"] == pytest.approx(expected.total, rel=1e-3)
+    assert found["break_even_trials"] == expected.break_even_trials
+
+
+def test_a_cap_that_costs_the_best_is_answered_by_what_would_find_it(ladder):
+    found = configured_outlook(plan_sweep(parse_config(ladder)))
+    assert found["p_best"] < 0.9
+    assert found["better"]["p_best"] > 0.9
+    assert found["better"]["kept"] > 1
+
+
+def test_a_sweep_without_proxies_has_no_outlook(ladder):
+    del ladder["proxies"]
+    assert configured_outlook(plan_sweep(parse_config({**ladder, "stopping": "prune"}))) is None
+
+
+def test_the_built_in_family_offers_sizes_of_its_own(ladder):
+    del ladder["proxies"]
+    _, sizes = design_space(plan_sweep(parse_config({**ladder, "stopping": "prune"})), None)
+    widths = [size["width"] for size in sizes]
+    assert widths == sorted(widths, reverse=True)
+    assert all(width % 16 == 0 and width < 128 for width in widths)
+
+
+def test_a_dry_run_says_what_the_sweep_will_find(tmp_path, ladder, hpo):
+    path = written(tmp_path, ladder)
+    out = hpo("sweep", path, "--dry-run")[1]
+    assert "expected to find  the best of 6 with P" in out
+    assert json.loads(hpo("sweep", path, "--dry-run", "--json")[1])["outlook"]["p_best"] < 1
+
+
+def test_a_stop_before_any_point_is_one_line(tmp_path, ladder, hpo):
+    code, out, err = hpo("sweep", written(tmp_path, ladder), "--dry-run", "--set", "stopping.at=1e-5")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert "stopping.at: expected a fraction past the first point" in err
+
+
+def test_plan_proxies_writes_a_sweep_with_the_best_design(tmp_path, ladder, hpo):
+    path, better = written(tmp_path, ladder), tmp_path / "better.yaml"
+    code, out, err = hpo("plan-proxies", path, "--p-best", "0.8", "-o", better, "--json")
+    best = json.loads(out)["best"]
+    assert (code, err.splitlines()) == (0, [f"{better}: go on with: hpo sweep {better}"])
+    config = yaml.safe_load(better.read_text())
+    assert config["proxies"]["sizes"] == best["sizes"]
+    assert config["stopping"]["at"] == best["stop_at"]
+    assert config["stopping"]["alpha"] == pytest.approx(0.2)
+    again = json.loads(hpo("sweep", better, "--dry-run", "--json")[1])["outlook"]
+    assert again["flops"]["total"] == pytest.approx(best["flops"]["total"], rel=0.1)
+    assert again["p_best"] == pytest.approx(best["p_best"], abs=0.1)
+
+
+def test_plan_proxies_shows_a_design_for_each_stop_and_the_configured_one(tmp_path, ladder, hpo):
+    out = hpo("plan-proxies", written(tmp_path, ladder))[1]
+    for words in ("best", "as configured", "break-even", "assuming", "50%"):
+        assert words in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--p-best", "1"), "--p-best: expected a probability inside (0, 1); found 1"),
+        (("--budget", "-1"), "--budget must be finite and above 0"),
+        (("--budget", "1e3"), "--budget: expected enough for the cheapest design there is"),
+        (("--model", "nowhere.json"), "nowhere.json: expected a model file"),
+        (("--set", "model.width=7"), "head_dim"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, ladder, hpo, arguments, words):
+    code, out, err = hpo("plan-proxies", written(tmp_path, ladder), *arguments)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert words in err
