@@ -80,7 +80,7 @@ setup: .venv/installed
 # +cu130) is dropped, so that each machine takes the build its pip offers.
 lock:
 	rm -rf build/lock && "$(PYTHON)" -m venv build/lock
-	build/lock/bin/python -m pip install --quiet $(PIP_ARGS) 'torch==2.13.0' '.[sweep,dev,frameworks]'
+	build/lock/bin/python -m pip install --quiet $(PIP_ARGS) 'torch==2.13.0' '.[sweep,dev,docs,frameworks]'
 	{ echo "# Every package of the development environment, pinned. Made by \`make lock\`; do not edit."; \
 	  build/lock/bin/python -m pip freeze --all | sed -E '/^(pip|wheel|collapse-hpo|nvidia-[^=]*|triton)( @|==)/d; s/^(torch==[^+]*)\+.*/\1/'; \
 	} > build/requirements.lock

@@ -29,7 +29,6 @@ app = typer.Typer(
     name="hpo",
     help="Hyperparameter sweeps that forecast a training run's final loss from its first part and stop what cannot win.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -45,12 +44,15 @@ Total = Annotated[
 def main() -> None:
     """Run the command line."""
     try:
-        outcome = app(standalone_mode=False)
+        outcome = app(prog_name="hpo", standalone_mode=False)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
+        if type(error).__name__ == "NoArgsIsHelpError":  # of click, or of the copy that typer carries
+            typer.echo(error.format_message(), err=True)
+            raise SystemExit(2) from None
         _fail(error.format_message(), 2)  # a usage error of the command line itself
     sys.exit(outcome if isinstance(outcome, int) else 0)
 
