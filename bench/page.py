@@ -76,14 +76,16 @@ def benchmark_page(results: Path = RESULTS) -> str:
 
 def pictures(results: Path = RESULTS) -> dict[str, str]:
     """Return the SVG files that the page shows, by file name."""
-    return {f"{name}.svg": (results / f"{name}.svg").read_text("utf-8") for name, *_ in _REPORTS if _has(results, f"{name}.svg")}
+    return {
+        f"{name}.svg": (results / f"{name}.svg").read_text("utf-8") for name, *_ in _REPORTS if _has(results, f"{name}.svg")
+    }
 
 
 _INTRODUCTION = """# Benchmarks
 
-Each figure stands beside the command that makes it, and this page is made from the results by the documentation's build. Recorded
-runs are cut at a fraction of their training; a method sees those first parts and whole *references* (cheaper runs, or finished
-trials), and says which target will end best and at what loss. What counts:
+Each figure stands beside the command that makes it, and this page is made from the results by the documentation's build.
+Recorded runs are cut at a fraction of their training; a method sees those first parts and whole *references* (cheaper runs, or
+finished trials), and says which target will end best and at what loss. What counts:
 
 - *regret*: how much worse the pick ends than the best target, in %; *hit*: the pick is within seed noise of the best;
 - *error*: of the forecast final loss, in %; *coverage*: how often the stated 90 % intervals hold the truth;
@@ -103,8 +105,8 @@ def _stale(results: Path) -> str:
     """Return the warning that the results' own README gives below its title, if any."""
     path = results / "README.md"
     lines = path.read_text(encoding="utf-8").split("\n\n")[1:2] if path.is_file() else []
-    words = [" ".join(re.sub(r"\[(.*?)\]\(.*?\)", r"`\1`", line).split()) for line in lines if line.startswith("**")]
-    return "".join(f"!!! warning\n\n    {line}" for line in words)
+    unlinked = [re.sub(r"\[(.*?)\]\(.*?\)", r"`\1`", line) for line in lines if line.startswith("**")]
+    return "".join(f"!!! warning\n\n    {' '.join(line.split())}" for line in unlinked)
 
 
 def _headline(replays: Sequence[Result]) -> str:
@@ -120,7 +122,7 @@ def _headline(replays: Sequence[Result]) -> str:
     return "\n\n".join(
         [
             "## One table: picking the winner after a fifth of training",
-            f"{n_tasks} tasks of {len(chosen)} protocols: language models, validation loss, none of them used to tune a method.",
+            f"{n_tasks} tasks of {len(chosen)} protocols: language models, validation loss, none used to tune a method.",
             _table(["method", "regret, %", "hit", "error, %", "coverage of 90 %", "judged"], rows),
             _command("hpo bench scoreboard --curves DIR --only test --out bench/results"),
         ]
@@ -143,14 +145,18 @@ def _rules(documents: Sequence[Result]) -> str:
         rows.append([RULES.get(rule, rule), *cells, _format(_weighted_mean(known), 2)])
     return "\n\n".join(
         [
-            "## Stopping rules as trials arrive",
-            "The same tasks on a simulated clock: trials arrive in random order on a few workers, and each rule stops them as it "
-            "goes. *Winner stopped*: every trial within seed noise of the best was stopped. Tokens are a share of training "
-            "everything: those of the targets alone, and with the references that a rule learned from.",
+            _RULES_HEAD,
             _table(["rule", "regret, %", "winner stopped", "tokens", "tokens with references"], rows),
             _command("hpo bench scoreboard --curves DIR --only test --asynchronous --out bench/results/asynchronous"),
         ]
     )
+
+
+_RULES_HEAD = """## Stopping rules as trials arrive
+
+The same tasks on a simulated clock: trials arrive in random order on a few workers, and each rule stops them as it goes.
+*Winner stopped*: every trial within seed noise of the best was stopped. Tokens are a share of training everything: those of the
+targets alone, and with the references that a rule learned from."""
 
 
 def _failures(replays: Sequence[Result]) -> str:
@@ -165,14 +171,16 @@ def _failures(replays: Sequence[Result]) -> str:
             lost.append([_name(one), str(one["protocol"]["role"]), str(_n_tasks(one)), *cells])
     if not replays:
         return ""
-    head = f"## Where it loses\n\nOn {len(lost)} of {len(replays)} protocols, at 20 % of training, a rule that costs nothing picks "
-    head += "better by more than the seed noise. Mean regret in %:"
+    head = f"## Where it loses\n\nOn {len(lost)} of {len(replays)} protocols, at 20 % of training, a rule that costs nothing "
+    head += "picks better by more than the seed noise. Mean regret in %:"
     return f"{head}\n\n" + (_table(["protocol", "role", "tasks", "this project", *BASELINES], lost) if lost else "None.")
 
 
 def _report(results: Path, name: str, title: str, command: str) -> str:
     """Return the section of a report that its own command wrote."""
-    text = next((p.read_text(encoding="utf-8") for ending in ("md", "txt") if (p := results / f"{name}.{ending}").is_file()), "")
+    text = next(
+        (p.read_text(encoding="utf-8") for ending in ("md", "txt") if (p := results / f"{name}.{ending}").is_file()), ""
+    )
     if not text:
         return ""
     if (results / f"{name}.txt").is_file():
@@ -186,7 +194,12 @@ def _protocols(replays: Sequence[Result]) -> str:
         return ""
     parts = [f"## Every protocol\n\nMean regret of the pick in %, at {float(STOP):.0%} of training."]
     rows = [
-        [_name(one), str(one["protocol"]["role"]), str(_n_tasks(one)), *(_mean([one], name, "regret_pct", 3) for name in METHODS)]
+        [
+            _name(one),
+            str(one["protocol"]["role"]),
+            str(_n_tasks(one)),
+            *(_mean([one], name, "regret_pct", 3) for name in METHODS),
+        ]
         for one in replays
     ]
     parts.append(_table(["protocol", "role", "tasks", *METHODS], rows))

@@ -1,7 +1,7 @@
 """Everything that a page shows runs: its blocks of Python, its commands, its configurations; and the site builds from it.
 
-A page's blocks run in order, in one empty folder: ``python`` in one namespace, ``sh`` as commands of ``hpo``. A block that begins
-with a comment naming a file (``# first.yaml``) is that file. ``sh slow`` and pages of torch wait for the slow tier.
+A page's blocks run in order, in one empty folder: ``python`` in one namespace, ``sh`` as commands of ``hpo``. A block that
+begins with a comment naming a file (``# first.yaml``) is that file. ``sh slow`` and pages of torch wait for the slow tier.
 """
 
 from __future__ import annotations

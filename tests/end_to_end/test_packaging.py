@@ -1,4 +1,4 @@
-"""What a stranger installs: an sdist, the wheel built from it, and that wheel beside its declared dependencies and nothing else.
+"""What a stranger installs: an sdist, the wheel built from it, and that wheel beside what it declares to need and nothing else.
 
 The environment is a fresh one that sees the wheel and the closure of what the wheel's metadata asks for, linked from the
 environment of the tests; neither torch, Ray nor Plotly is there, and no address can be reached.
@@ -95,6 +95,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(python: Path, tmp_path: Path) -> Callable[..., str]:
     """Run a program of the environment in an empty folder, without this process's Python settings; return its stdout."""
+
     def runner(program: str, *arguments: str, code: int = 0, **variables: str) -> str:
         done = subprocess.run(
             [str(python.parent / program), *arguments],
