@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from hpo.core.schedules import Schedule, schedule
+from hpo.engine.rules import RULES, known_rule
 from search_spaces.loader import YamlLoader
 
 PositiveInt = Annotated[int, Field(gt=0)]
@@ -150,11 +151,10 @@ class ProxiesBlock(_Block):
 class StoppingBlock(_Block):
     """When candidates are judged and how many may go on.
 
-    ``select`` judges all together at the fraction ``at``; ``prune`` judges each as it goes, from that fraction on, against the
-    best that has finished.
+    ``select`` judges all together at the fraction ``at``; ``prune`` each as it goes from there on, against the best finished.
     """
 
-    rule: Literal["select", "prune"] = "select"
+    rule: Annotated[str, AfterValidator(known_rule)] = "select"
     at: OpenFraction = 0.2
     alpha: OpenFraction = 0.05
     keep_min: PositiveInt = 1
@@ -162,13 +162,18 @@ class StoppingBlock(_Block):
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.0
     min_references: PositiveInt = 3
 
+    @property
+    def has_rounds(self) -> bool:
+        """True if all candidates are judged together."""
+        return RULES[self.rule].has_rounds
+
     @model_validator(mode="after")
     def _bounds_are_ordered(self) -> Self:
         if self.keep_max is not None and self.keep_max < self.keep_min:
             raise ValueError(f"keep_max: expected at least keep_min ({self.keep_min}); found {self.keep_max}")
-        if self.rule == "prune" and (self.keep_max is not None or self.keep_min != 1):
+        if not self.has_rounds and (self.keep_max is not None or self.keep_min != 1):
             key, found = ("keep_min", self.keep_min) if self.keep_max is None else ("keep_max", self.keep_max)
-            raise ValueError(f"{key}: expected none with rule prune, which has no rounds; found {found}")
+            raise ValueError(f"{key}: expected none with rule {self.rule}, which has no rounds; found {found}")
         return self
 
 

@@ -124,10 +124,10 @@ class Estimate:
 def estimate(plan: Plan, n_at_once: int) -> Estimate:
     """Return the expected cost of ``plan`` with ``n_at_once`` trials at a time, ``keep_max`` (or ``keep_min``) kept.
 
-    Under the rule ``prune`` the first ``n_at_once`` are assumed to be kept, as there is nothing to stop them by.
+    Under a rule without rounds the first ``n_at_once`` are assumed to be kept, as there is nothing to stop them by.
     """
     stopping = plan.config.stopping
-    wanted = n_at_once if stopping.rule == "prune" else stopping.keep_max or stopping.keep_min
+    wanted = (stopping.keep_max or stopping.keep_min) if stopping.has_rounds else n_at_once
     kept = min(wanted, len(plan.candidates))
     dearest = sorted(plan.candidates, key=lambda run: -run.flops)[:kept]
     steps = {run.name: run.stop_step for run in (*plan.proxies, *plan.candidates)} | {run.name: run.n_steps for run in dearest}

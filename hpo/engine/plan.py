@@ -165,7 +165,7 @@ def _candidates(config: SweepConfig, space: SearchSpace) -> list[dict[str, Any]]
 def _check_proxies(config: SweepConfig, n_candidates: int) -> None:
     """Refuse more settings than candidates, and a selection that nothing could forecast."""
     if config.proxies is None:
-        if config.stopping.rule == "select" and n_candidates > 1:
+        if config.stopping.has_rounds and n_candidates > 1:
             raise InputError.at(
                 "proxies", "sizes and settings (only stopping: prune, or one candidate, goes without)", "nothing"
             )

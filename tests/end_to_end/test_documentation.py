@@ -24,6 +24,7 @@ ELSEWHERE = {
     "docs/optuna.md": "tests/contract/test_optuna_guide.py",
     "docs/own-training.md": "tests/end_to_end/test_sweep_guide.py",
     "docs/ray.md": "tests/contract/test_ray_tuner.py",
+    "CONTRIBUTING.md": "tests/unit/test_extensions.py",
 }
 """Pages whose blocks need more than a folder, and the tests that run them."""
 SLOW = {"docs/parameterisation.md"}
@@ -46,7 +47,7 @@ model.ln_f, model.h = torch.nn.LayerNorm(width), torch.nn.ModuleList(Block() for
 }
 """What a page takes for granted."""
 _FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_FILE = re.compile(r"# ([\w.-]+\.(?:yaml|py|csv))\b")
+_FILE = re.compile(r"# ([\w./-]+\.(?:yaml|py))\b")
 
 
 @dataclass(frozen=True)
