@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
 ELSEWHERE = {
     "docs/optuna.md": "tests/contract/test_optuna_guide.py",
-    "docs/own-training.md": "tests/end_to_end/test_sweep_guide.py",
     "docs/ray.md": "tests/contract/test_ray_tuner.py",
+    "docs/sweep.md": "tests/end_to_end/test_sweep_guide.py",
     "CONTRIBUTING.md": "tests/unit/test_extensions.py",
 }
 """Pages whose blocks need more than a folder, and the tests that run them."""

@@ -1,4 +1,4 @@
-"""The guide's own training function and configuration, as they stand in docs/own-training.md; and the keys of docs/sweep.md."""
+"""The guide's own training function and configuration, as they stand in docs/sweep.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 @pytest.mark.timeout(120)
 def test_the_guides_training_function_runs_as_it_stands(repository: Path, tmp_path: Path) -> None:
-    guide = (repository / "docs" / "own-training.md").read_text(encoding="utf-8")
+    guide = (repository / "docs" / "sweep.md").read_text(encoding="utf-8")
     for language, name in (("python", "mine.py"), ("yaml", "mine.yaml")):
         block = re.search(rf"```{language}\n# {re.escape(name)}\n(.*?)```", guide, flags=re.DOTALL)
         assert block is not None
@@ -37,7 +37,7 @@ def test_the_guides_training_function_runs_as_it_stands(repository: Path, tmp_pa
 @pytest.mark.timeout(300)
 def test_the_guides_python_example_runs_as_it_stands(repository: Path, tmp_path: Path) -> None:
     """As a script, so that its function exists in ``__main__`` only and is sent to the workers."""
-    guide = (repository / "docs" / "own-training.md").read_text(encoding="utf-8")
+    guide = (repository / "docs" / "sweep.md").read_text(encoding="utf-8")
     block = re.search(r"```python\n# digits.py\n(.*?)```", guide, flags=re.DOTALL)
     assert block is not None
     (tmp_path / "digits.py").write_text(block[1], encoding="utf-8")
@@ -56,7 +56,7 @@ def test_the_guides_python_example_runs_as_it_stands(repository: Path, tmp_path:
 def test_the_guide_names_every_key_of_the_configuration(repository: Path) -> None:
     from hpo.engine.config import SweepConfig
 
-    guide = "".join((repository / "docs" / name).read_text(encoding="utf-8") for name in ("sweep.md", "own-training.md"))
+    guide = (repository / "docs" / "sweep.md").read_text(encoding="utf-8")
     names = set(re.findall(r"[a-z_0-9]+", guide))
     schema = SweepConfig.model_json_schema()
     keys = {key for block in (schema, *schema["$defs"].values()) for key in block.get("properties", {})}
