@@ -40,8 +40,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Show a block marked for the tests (```sh slow, ```python keras) as a block of its language."""
-    return re.sub(r"^```(\w+) \w+$", r"```\1", markdown, flags=re.MULTILINE)
+    """Show a block marked for the tests (```sh slow, ```python keras) as one of its language; name files outside the site."""
+    unmarked = re.sub(r"^```(\w+) \w+$", r"```\1", markdown, flags=re.MULTILINE)
+    return re.sub(r"(?<!!)\[[^\]]*\]\(\.\./([^)]+)\)", r"`\1`", unmarked)
 
 
 def on_page_content(html: str, **_: Any) -> str:
