@@ -3,7 +3,8 @@
 #   make test        the fast tests                  make format       let ruff fix what it can
 #   make test-full   only the slow tests             make lock         renew requirements.lock
 #   make test-gpu    only the tests that need CUDA   make clean        remove everything that was made
-#   make test-lowest the fast tests, on the lowest versions that pyproject.toml allows
+#   make test-lowest tests of the core install, on the lowest versions that pyproject.toml allows
+#   make docs        the documentation as a site, in build/site; every warning is an error
 # Variables: PYTHON (python3), JOBS (2: test processes), PIP_ARGS (more arguments for `pip install`), ARGS (for pytest or hpo).
 
 PYTHON ?= python3
@@ -23,7 +24,7 @@ ifneq "$(shell cat .venv/checkout 2>/dev/null)" "$(CURDIR)"
 .PHONY: .venv/installed
 endif
 
-.PHONY: sweep test test-full test-gpu test-lowest lint lint-rules lint-format lint-types format lock clean setup
+.PHONY: sweep test test-full test-gpu test-lowest docs lint lint-rules lint-format lint-types format lock clean setup
 .DELETE_ON_ERROR:
 
 sweep: setup
@@ -38,14 +39,27 @@ test-full: setup
 test-gpu: setup
 	$(PYTEST) -m gpu --timeout=600 $(ARGS)
 
-# torch stays at the lock's version: an older one is a download of gigabytes.
+# The core install at its lowest versions: without torch and Ray, so without the tests that need either.
+CORE_TESTS := tests/unit/adapters tests/unit/bench tests/unit/commands tests/unit/core tests/unit/reporting tests/unit/search_spaces \
+  tests/unit/test_cli.py tests/property tests/reference tests/contract tests/end_to_end/test_bench_replay.py \
+  tests/end_to_end/test_check.py tests/end_to_end/test_monitor.py tests/end_to_end/test_plan.py
+NEED_TORCH_OR_RAY := tests/contract/test_ray_* tests/contract/test_optuna_callbacks.py tests/unit/adapters/test_ray_* \
+  tests/unit/bench/test_loop_overhead.py tests/unit/bench/test_matmul_rate.py tests/unit/bench/test_own_runs.py \
+  tests/reference/test_published_sizes.py
+
 test-lowest:
 	rm -rf build/lowest && "$(PYTHON)" -m venv build/lowest
 	"$(PYTHON)" -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-	  print(*(r.replace(">=", "==") for r in p["dependencies"] + p["optional-dependencies"]["sweep"] if "torch" not in r), sep="\n")' > build/lowest.txt
-	build/lowest/bin/python -m pip install --quiet $(PIP_ARGS) -r build/lowest.txt 'torch==2.13.0' hypothesis pytest pytest-timeout pytest-xdist
+	  print(*(r.replace(">=", "==") for r in p["dependencies"]), sep="\n")' > build/lowest.txt
+	build/lowest/bin/python -m pip install --quiet $(PIP_ARGS) -r build/lowest.txt hypothesis pytest pytest-timeout pytest-xdist
 	build/lowest/bin/python -m pip install --quiet --no-deps --editable .
-	OMP_NUM_THREADS=1 RAY_USAGE_STATS_ENABLED=0 build/lowest/bin/python -m pytest -m "not slow and not gpu" -n $(JOBS) --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -m "not slow and not gpu" -n $(JOBS) --dist loadfile \
+	  -W ignore::optuna.exceptions.ExperimentalWarning -k "not ray_asha and not upsets_no_rule and not without_tensorboard" \
+	  $(addprefix --ignore-glob=,$(NEED_TORCH_OR_RAY)) $(CORE_TESTS) $(ARGS)
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "build/site/index.html" >&2
 
 lint: lint-rules lint-format lint-types
 
@@ -80,7 +94,7 @@ setup: .venv/installed
 # +cu130) is dropped, so that each machine takes the build its pip offers.
 lock:
 	rm -rf build/lock && "$(PYTHON)" -m venv build/lock
-	build/lock/bin/python -m pip install --quiet $(PIP_ARGS) 'torch==2.13.0' '.[sweep,dev,frameworks]'
+	build/lock/bin/python -m pip install --quiet $(PIP_ARGS) 'torch==2.13.0' '.[sweep,dev,docs,frameworks]'
 	{ echo "# Every package of the development environment, pinned. Made by \`make lock\`; do not edit."; \
 	  build/lock/bin/python -m pip freeze --all | sed -E '/^(pip|wheel|collapse-hpo|nvidia-[^=]*|triton)( @|==)/d; s/^(torch==[^+]*)\+.*/\1/'; \
 	} > build/requirements.lock

@@ -18,8 +18,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from search_spaces.yaml_text import parse_yaml
 
 Scalar = bool | int | float | str
 Filter = Scalar | list[Scalar]
@@ -126,8 +127,8 @@ def load_protocol(source: str | Path) -> Protocol:
         if not path.is_file():
             raise ValueError(f"protocol {str(source)!r}: no such file, nor one of the built-in {', '.join(built_in_names())}")
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        data = parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path}: expected a YAML file; {' '.join(str(error).split())[:200]}") from None
     if not isinstance(data, Mapping):
         raise ValueError(f"{path}: expected a mapping of keys; found {type(data).__name__}")

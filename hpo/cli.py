@@ -6,7 +6,6 @@ line, no traceback), 130 interrupted. Heavy packages are imported inside the com
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,9 @@ import typer
 
 from bench.cli import app as bench
 from hpo.commands import add_commands
+from hpo.commands.output import fail as _fail
+from hpo.commands.output import print_json as _print_json
+from hpo.commands.output import speak_any_encoding
 from hpo.commands.reading import LearningRate, Loss, Step, Tokens, say_notes
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ app = typer.Typer(
     name="hpo",
     help="Hyperparameter sweeps that forecast a training run's final loss from its first part and stop what cannot win.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -44,13 +45,17 @@ Total = Annotated[
 
 def main() -> None:
     """Run the command line."""
+    speak_any_encoding()
     try:
-        outcome = app(standalone_mode=False)
+        outcome = app(prog_name="hpo", standalone_mode=False)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
+        if type(error).__name__ == "NoArgsIsHelpError":  # of click, or of the copy that typer carries
+            typer.echo(error.format_message(), err=True)
+            raise SystemExit(2) from None
         _fail(error.format_message(), 2)  # a usage error of the command line itself
     sys.exit(outcome if isinstance(outcome, int) else 0)
 
@@ -362,12 +367,3 @@ def _forecast_lines(record: dict[str, Any]) -> list[str]:
     if record.get("error_pct") is not None:
         lines.append(f"  actual {record['actual']:.4f}, error {record['error_pct']:+.2f} %")
     return lines
-
-
-def _print_json(document: dict[str, Any]) -> None:
-    typer.echo(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
-
-
-def _fail(line: str, code: int) -> NoReturn:
-    typer.echo(f"hpo: {' '.join(line.split())}", err=True)
-    raise SystemExit(code)

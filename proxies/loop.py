@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hpo.core.schedules import FloatArray
+from hpo.core.schedule_shapes import FloatArray
 from hpo.core.session import Session
 from proxies.data import Batches, check_vocabulary, held_out_sequences, training_batches
 from proxies.model import Decoder

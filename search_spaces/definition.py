@@ -46,7 +46,7 @@ class _Ranged(_Strict):
     """What float and integer parameters share."""
 
     log: bool = False
-    points: Annotated[Whole, Field(ge=1)] | None = None
+    points: Annotated[Whole, Field(ge=1, le=100_000)] | None = None
     when: Condition = Field(default_factory=dict)
 
     def grid_values(self) -> list[Any] | None:

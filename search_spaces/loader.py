@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from search_spaces.definition import Definition
 from search_spaces.space import SearchSpace
+from search_spaces.yaml_text import YamlError, parse_yaml
 
 BUILT_IN = ("lr", "tau", "lr_tau", "batch_fixed_tau")
 """Names of the spaces that come with the package."""
-
-
-class YamlLoader(yaml.SafeLoader):
-    """Safe YAML with the numbers of YAML 1.2 (``1e-3`` is one), and no key twice."""
-
-
-YamlLoader.yaml_implicit_resolvers = {key: list(value) for key, value in yaml.SafeLoader.yaml_implicit_resolvers.items()}
-YamlLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
-
-def _mapping_without_repeats(loader: YamlLoader, node: yaml.MappingNode) -> dict[Hashable, Any]:
-    loader.flatten_mapping(node)
-    keys = [loader.construct_object(key, deep=True) for key, _ in node.value]
-    for k, key in enumerate(keys):
-        if key in keys[:k]:
-            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", node.start_mark)
-    return loader.construct_mapping(node, deep=True)
-
-
-YamlLoader.add_constructor("tag:yaml.org,2002:map", _mapping_without_repeats)
 
 
 def load_space(source: str | Path | Mapping[str, Any]) -> SearchSpace:
@@ -68,12 +46,10 @@ def load_space(source: str | Path | Mapping[str, Any]) -> SearchSpace:
 
 def _parsed(text: str, where: str) -> Any:
     try:
-        return YamlLoader(text).get_single_data()
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = "" if mark is None else f" line {mark.line + 1}"
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise ValueError(f"{where}{place}: expected YAML; found {problem}") from None
+        return parse_yaml(text)
+    except YamlError as error:
+        place = "" if error.line is None else f" line {error.line}"
+        raise ValueError(f"{where}{place}: expected YAML; found {error.problem}") from None
 
 
 def _checked(data: Any, where: str) -> SearchSpace:

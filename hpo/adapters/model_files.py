@@ -32,9 +32,9 @@ def read_model(path: Path) -> CollapseModel:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"{path}: expected a model file; found {error.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(f"{path}: expected a model file; found something that is not JSON") from None
     try:
         return CollapseModel.from_dict(data)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{path}: {' '.join(str(error).split())[:300]}") from None

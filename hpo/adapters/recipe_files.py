@@ -62,7 +62,7 @@ def _document(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"{path}: expected a file of recipes; found {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise ValueError(f"{path}: expected recipes as YAML, JSON or a table; found something else") from None
     holder = next((key for key in _HOLDERS if isinstance(content, Mapping) and isinstance(content.get(key), list | dict)), None)
     content = content[holder] if holder is not None else content

@@ -98,11 +98,11 @@ def _schedule(text: str | None) -> Any:
     """Return the schedule's name, or the mapping that ``text`` holds as YAML."""
     if text is None or not text.lstrip().startswith("{"):
         return text
-    import yaml
+    from search_spaces.yaml_text import YamlError, parse_yaml
 
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        return parse_yaml(text)
+    except YamlError:
         fail(f"--schedule: expected a name or a mapping such as '{{name: cosine, final_ratio: 0.1}}'; found {text}", 2)
 
 

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpo.core.coordinates import COLLAPSED_FROM, Coordinates, coordinates_of
 from hpo.core.landscape import Landscape, Point, dimensions_of, point_of
 from hpo.core.metric import Metric
 from hpo.core.model import CollapseModel, point_about, rank_of
 from hpo.core.recipe import Recipe
 from hpo.core.references import Family
 from hpo.core.response import ResponseMean
-from hpo.core.shape import COLLAPSED_FROM, NODES, Coordinates, ShapeSettings, coordinates_of
+from hpo.core.shape import NODES, ShapeSettings
 
 FloatArray = NDArray[np.float64]
 SCHEDULE_REACH, WORD_REACH = 0.5, 1.0

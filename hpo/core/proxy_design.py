@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpo.core.coordinates import Coordinates, coordinates_of
 from hpo.core.landscape import Point, dimensions_of, point_of, suffice, update_gain
 from hpo.core.proxy_beliefs import Knowledge
 from hpo.core.recipe import Recipe
-from hpo.core.shape import Coordinates, Shape, common_controls, coordinates_of, run_kernel
+from hpo.core.shape import Shape, common_controls, run_kernel
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

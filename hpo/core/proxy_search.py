@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from hpo.core.coordinates import size_coordinate
 from hpo.core.proxy_beliefs import Knowledge
 from hpo.core.proxy_design import N_SWEEPS, Keeping, Outlook, Trial, cheapest_outcome, outlook
-from hpo.core.shape import size_coordinate
 
 STOPS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 COUNTS = (3, 4, 6, 8, 12, 16, 24, 32)
 N_SEARCH = (30, 100)
 """Sweeps simulated for each design while searching: fewest, with hundreds of candidates, and most."""
 FAR = 6.0
-"""Largest distance of the nearest proxy size from the target, in e-folds of :func:`hpo.core.shape.size_coordinate`.
+"""Largest distance of the nearest proxy size from the target, in e-folds of :func:`hpo.core.coordinates.size_coordinate`.
 
 The variances do not know of families that have hardly begun to collapse. On our own models the right setting was found from 3
 e-folds away (48k and 100k parameters for 171k), and not from 8 (28k and 48k): ``bench/LOG.md``.

@@ -3,62 +3,28 @@
 A schedule maps t̂ = t/T in [0, 1] to the multiplier η(t̂) in [0, 1] of the peak learning rate. Its *shape* is
 what must match for two runs to collapse, so warm-up is kept apart: :meth:`Schedule.__call__` takes the warm-up
 fraction as an argument, and :func:`schedules_match` compares two schedules where both have finished warming up.
-A shape is one plain function in :data:`SHAPES`; adding a schedule is adding one function there.
+The shapes themselves are in :mod:`hpo.core.schedule_shapes`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-FloatArray = NDArray[np.float64]
+from hpo.core.schedule_shapes import CONSTANT, COSINE, EXPONENTIAL, LINEAR, STEP, WSD, FloatArray, Shape
+
 Value = float | str | tuple[float, ...]
 
 MATCH_TOLERANCE = 0.05
 
 
-def _constant(t: FloatArray) -> FloatArray:
-    return np.ones_like(t)
-
-
-def _linear(t: FloatArray, final_ratio: float = 0.0) -> FloatArray:
-    return 1.0 - (1.0 - final_ratio) * t
-
-
-def _cosine(t: FloatArray, final_ratio: float = 0.0) -> FloatArray:
-    return final_ratio + (1.0 - final_ratio) * 0.5 * (1.0 + np.cos(np.pi * t))
-
-
-def _wsd(t: FloatArray, cooldown_fraction: float = 0.2, shape: str = "linear", final_ratio: float = 0.0) -> FloatArray:
-    progress = np.clip((t - (1.0 - cooldown_fraction)) / cooldown_fraction, 0.0, 1.0)
-    dropped = {"linear": progress, "sqrt": np.sqrt(progress), "cosine": 0.5 * (1 - np.cos(np.pi * progress))}[shape]
-    return 1.0 - (1.0 - final_ratio) * dropped
-
-
-def _step(t: FloatArray, milestones: tuple[float, ...] = (0.5,), factor: float = 0.1) -> FloatArray:
-    return np.asarray(factor ** np.searchsorted(np.asarray(milestones), t, side="right"), dtype=np.float64)
-
-
-def _exponential(t: FloatArray, final_ratio: float = 0.01) -> FloatArray:
-    return np.asarray(final_ratio**t, dtype=np.float64)
-
-
-SHAPES: dict[str, Callable[..., FloatArray]] = {
-    "constant": _constant,
-    "linear": _linear,
-    "cosine": _cosine,
-    "wsd": _wsd,
-    "step": _step,
-    "exponential": _exponential,
-}
-"""Shapes after warm-up; ``t`` runs from 0 (end of warm-up) to 1, except for WSD and step, whose positions are t̂."""
-
-_POSITIONS_ARE_FRACTIONS_OF_TRAINING = {"wsd", "step"}
+SHAPES: dict[str, Shape] = {shape.name: shape for shape in (CONSTANT, LINEAR, COSINE, WSD, STEP, EXPONENTIAL)}
+"""Every shape by name."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +61,9 @@ class Schedule:
         if self.name == "recorded":
             known = np.asarray(self.points)
             return np.asarray(np.interp(t, known[:, 0], known[:, 1]), dtype=np.float64)
-        position = t if self.name in _POSITIONS_ARE_FRACTIONS_OF_TRAINING else (t - warmup_fraction) / (1 - warmup_fraction)
-        after = SHAPES[self.name](np.clip(position, 0.0, 1.0), **dict(self.parameters))
+        shape = SHAPES[self.name]
+        position = t if shape.counts_warmup else (t - warmup_fraction) / (1 - warmup_fraction)
+        after = shape.value(np.clip(position, 0.0, 1.0), **dict(self.parameters))
         if warmup_fraction <= 0:
             return after
         return np.where(t < warmup_fraction, t / warmup_fraction, after)
@@ -149,27 +116,16 @@ def schedule(name: str, **parameters: Any) -> Schedule:
 
 
 def _check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
-    known = SHAPES[name].__kwdefaults__ or dict(
-        zip(
-            SHAPES[name].__code__.co_varnames[1 : SHAPES[name].__code__.co_argcount],
-            SHAPES[name].__defaults__ or (),
-            strict=True,
-        )
-    )
+    known = SHAPES[name].parameters
     for key, value in parameters.items():
         if key not in known:
             raise ValueError(f"schedule {name!r} has no parameter {key!r}; it takes {', '.join(known) or 'none'}")
-        if key == "shape":
-            if value not in ("linear", "sqrt", "cosine"):
-                raise ValueError(f"schedule parameter shape must be linear, sqrt or cosine; found {value!r}")
+        if isinstance(known[key], str):
             continue
         numbers = value if isinstance(value, tuple) else (value,)
         if not all(isinstance(x, int | float) and math.isfinite(x) and 0 <= x <= 1 for x in numbers):
             raise ValueError(f"schedule parameter {key} must lie in [0, 1]; found {value!r}")
-    if parameters.get("cooldown_fraction", 1) == 0:
-        raise ValueError("schedule parameter cooldown_fraction must be above 0; use the constant schedule for none")
-    if name == "exponential" and parameters.get("final_ratio", 1) == 0:
-        raise ValueError("schedule parameter final_ratio must be above 0 for exponential decay; found 0")
+    SHAPES[name].check(parameters)
 
 
 def recorded_schedule(fraction: ArrayLike, learning_rate: ArrayLike, n_points: int = 256) -> Schedule:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from hpo.core.schedules import Schedule, schedule
-from search_spaces.loader import YamlLoader
+from hpo.engine.rules import RULES, known_rule
+from search_spaces.yaml_text import YamlError, parse_yaml
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -150,11 +151,10 @@ class ProxiesBlock(_Block):
 class StoppingBlock(_Block):
     """When candidates are judged and how many may go on.
 
-    ``select`` judges all together at the fraction ``at``; ``prune`` judges each as it goes, from that fraction on, against the
-    best that has finished.
+    ``select`` judges all together at the fraction ``at``; ``prune`` each as it goes from there on, against the best finished.
     """
 
-    rule: Literal["select", "prune"] = "select"
+    rule: Annotated[str, AfterValidator(known_rule)] = "select"
     at: OpenFraction = 0.2
     alpha: OpenFraction = 0.05
     keep_min: PositiveInt = 1
@@ -162,13 +162,18 @@ class StoppingBlock(_Block):
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.0
     min_references: PositiveInt = 3
 
+    @property
+    def has_rounds(self) -> bool:
+        """True if all candidates are judged together."""
+        return RULES[self.rule].has_rounds
+
     @model_validator(mode="after")
     def _bounds_are_ordered(self) -> Self:
         if self.keep_max is not None and self.keep_max < self.keep_min:
             raise ValueError(f"keep_max: expected at least keep_min ({self.keep_min}); found {self.keep_max}")
-        if self.rule == "prune" and (self.keep_max is not None or self.keep_min != 1):
+        if not self.has_rounds and (self.keep_max is not None or self.keep_min != 1):
             key, found = ("keep_min", self.keep_min) if self.keep_max is None else ("keep_max", self.keep_max)
-            raise ValueError(f"{key}: expected none with rule prune, which has no rounds; found {found}")
+            raise ValueError(f"{key}: expected none with rule {self.rule}, which has no rounds; found {found}")
         return self
 
 
@@ -329,12 +334,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def _parse_yaml(text: str, where: str) -> Any:
     try:
-        return yaml.load(text, Loader=YamlLoader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" in line {mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or "not YAML"
-        raise InputError.at(where, "YAML", f"{problem}{place}") from None
+        return parse_yaml(text)
+    except YamlError as error:
+        raise InputError.at(where, "YAML", str(error)) from None
 
 
 def _apply_override(data: dict[str, Any], override: str) -> None:
@@ -354,15 +356,15 @@ def _apply_override(data: dict[str, Any], override: str) -> None:
 def _first_problem(error: ValidationError) -> str:
     problems = error.errors(include_url=False)
     first = min(problems, key=lambda p: p["type"] == "missing")  # a misspelt key before the one it leaves missing
-    path = ".".join(str(part) for part in first["loc"] if not _is_union_tag(part))
+    loc = [str(part) for part in first["loc"] if not _is_union_tag(part)]
     more = f" (and {len(problems) - 1} more)" if len({p["loc"] for p in problems}) > 1 else ""
-    return f"{_problem_text(path or 'config', first)}{more}"
+    if first["type"] == "extra_forbidden":
+        return f"{'.'.join(loc)}: expected {_known_keys(loc)}; found an unknown key{more}"
+    return f"{_problem_text('.'.join(loc) or 'config', first)}{more}"
 
 
 def _problem_text(path: str, problem: Any) -> str:
     kind, message = problem["type"], str(problem["msg"])
-    if kind == "extra_forbidden":
-        return f"{path}: expected {_known_keys(path)}; found an unknown key"
     if kind == "missing":
         return f"{path}: expected a value; found nothing"
     if kind == "value_error":
@@ -377,9 +379,9 @@ def _problem_text(path: str, problem: Any) -> str:
     return f"{path}: expected {expected}; found {_shown(problem['input'])}"
 
 
-def _known_keys(path: str) -> str:
+def _known_keys(loc: Sequence[str]) -> str:
     block: Any = SweepConfig
-    for name in path.split(".")[:-1]:
+    for name in loc[:-1]:
         annotation = str(block.model_fields[name].annotation)
         block = next(cls for cls in _Block.__subclasses__() if cls.__name__ in annotation)
     return "one of " + ", ".join(block.model_fields)

@@ -125,10 +125,10 @@ def estimate(plan: Plan, n_at_once: int, expected_kept: float | None = None) -> 
     """Return the expected cost of ``plan`` with ``n_at_once`` trials at a time.
 
     So many candidates go on as are expected to (:mod:`hpo.engine.outlook`), rounded; where that is not known ``keep_max`` (or
-    ``keep_min``), and under the rule ``prune`` the first ``n_at_once``, as there is nothing to stop them by.
+    ``keep_min``), and under a rule without rounds the first ``n_at_once``, as there is nothing to stop them by.
     """
     stopping = plan.config.stopping
-    wanted = n_at_once if stopping.rule == "prune" else stopping.keep_max or stopping.keep_min
+    wanted = (stopping.keep_max or stopping.keep_min) if stopping.has_rounds else n_at_once
     if expected_kept is not None:
         wanted = max(1, round(expected_kept))
     kept = min(wanted, len(plan.candidates))

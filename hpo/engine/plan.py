@@ -20,6 +20,8 @@ from hpo.engine.worker import Train
 from hpo.engine.workload import Settings, Workload, restated, workload_of
 from search_spaces import SearchSpace, load_space
 
+MOST_RUNS = 10_000
+"""Candidates, or proxies, of one sweep."""
 Role = Literal["proxy", "candidate"]
 
 
@@ -149,10 +151,12 @@ def _candidates(config: SweepConfig, space: SearchSpace) -> list[dict[str, Any]]
         drawn = space.candidates(config.search.candidates, config.seed)
     except ValueError as error:
         raise restated(error, "search.") from None
-    points: list[dict[str, Any]] = []
-    for point in [*first, *drawn]:
-        if point not in points:
-            points.append(point)
+    if len(drawn) > MOST_RUNS:
+        raise InputError.at("search.space", f"at most {MOST_RUNS} candidates (search.candidates takes fewer)", len(drawn))
+    distinct: dict[str, dict[str, Any]] = {}
+    for point in (*first, *drawn):
+        distinct.setdefault(repr(sorted(point.items())), point)
+    points = list(distinct.values())
     if config.search.candidates != "grid":
         points = points[: config.search.candidates]
     if config.max_trials is None or len(points) <= config.max_trials:
@@ -165,7 +169,7 @@ def _candidates(config: SweepConfig, space: SearchSpace) -> list[dict[str, Any]]
 def _check_proxies(config: SweepConfig, n_candidates: int) -> None:
     """Refuse more settings than candidates, and a selection that nothing could forecast."""
     if config.proxies is None:
-        if config.stopping.rule == "select" and n_candidates > 1:
+        if config.stopping.has_rounds and n_candidates > 1:
             raise InputError.at(
                 "proxies", "sizes and settings (only stopping: prune, or one candidate, goes without)", "nothing"
             )
@@ -176,6 +180,9 @@ def _check_proxies(config: SweepConfig, n_candidates: int) -> None:
 def _proxies(config: SweepConfig, workload: Workload, points: list[dict[str, Any]], target: Run) -> tuple[Run, ...]:
     if config.proxies is None:
         return ()
+    n_runs = len(config.proxies.sizes) * config.proxies.settings * config.proxies.replicates
+    if n_runs > MOST_RUNS:
+        raise InputError.at("proxies", f"at most {MOST_RUNS} runs of sizes × settings × replicates", n_runs)
     chosen = well_spread(points, config.proxies.settings)
     runs = []
     for k, size in enumerate(config.proxies.sizes):
@@ -194,8 +201,13 @@ def _proxies(config: SweepConfig, workload: Workload, points: list[dict[str, Any
 def _run(
     workload: Workload, name: str, role: Role, point: dict[str, Any], size: Mapping[str, Any], replicate: int, stop_at: float
 ) -> Run:
-    settings = workload.settings(point, size, replicate)
-    recipe = workload.recipe(settings)
+    try:
+        settings = workload.settings(point, size, replicate)
+        recipe = workload.recipe(settings)
+    except InputError:
+        raise
+    except ValueError as error:  # a number out of all bounds
+        raise InputError(f"{name}: {error}") from None
     n_steps = recipe.n_steps or 1
     return Run(name, role, point, settings, recipe, n_steps, max(1, math.floor(stop_at * n_steps)))
 

@@ -160,6 +160,6 @@ def _forecast(candidate: Candidate) -> dict[str, Any]:
 
 def _at_fraction(plan: Plan, winner: Candidate) -> float | None:
     """Return the share of training after which the winner was forecast."""
-    if plan.config.stopping.rule == "select":
+    if plan.config.stopping.has_rounds:
         return winner.run.stop_step / winner.run.n_steps
     return None if winner.verdict is None else winner.verdict.numbers.get("fraction")

@@ -47,7 +47,7 @@ class RunsOnDisk:
     def job(self, run: Run, stop_step: int, name: str | None = None) -> Job:
         """Return the job that trains ``run`` up to ``stop_step``, in the folder ``name`` (by default its own)."""
         is_candidate, config = run.role == "candidate" and name is None, self.plan.config
-        is_judged_live = is_candidate and config.stopping.rule == "prune"
+        is_judged_live = is_candidate and not config.stopping.has_rounds
         return Job(
             name=name or run.name,
             settings=run.settings,

@@ -1,6 +1,6 @@
 """One sweep, from its plan to its result, in phases that can be repeated.
 
-1. A rule trains and judges: :mod:`hpo.engine.select_rule` or :mod:`hpo.engine.prune_rule`.
+1. A rule trains and judges (:mod:`hpo.engine.rules`).
 2. The study is told, the result written, the winner exported.
 3. On request every other candidate is trained to its end (``verify``), or those that could not be told apart with more seeds
    (``settle``).
@@ -25,11 +25,10 @@ from hpo.engine.judging import Judgement
 from hpo.engine.pausing import pause_on_signal
 from hpo.engine.plan import Plan, Run
 from hpo.engine.progress import SweepProgress
-from hpo.engine.prune_rule import run_prune
 from hpo.engine.ray_cluster import available_cores
 from hpo.engine.result import Candidate, candidates_of, make_result
+from hpo.engine.rules import RULES
 from hpo.engine.run_folder import RunFolder
-from hpo.engine.select_rule import run_select
 from hpo.engine.settling import settle_ties
 from hpo.engine.stop_marks import unmark
 from hpo.engine.study_record import Ending
@@ -73,7 +72,7 @@ def run_sweep(
     with ExitStack() as stack:
         stack.enter_context(pause_on_signal(folder.pause, progress.say))
         context = Context(plan, folder, progress, stack, resume)
-        judgement = run_prune(context) if plan.config.stopping.rule == "prune" else run_select(context)
+        judgement = RULES[plan.config.stopping.rule].run(context)
         ending = _Ending(context, judgement)
         result = ending.conclude()
         if verify:

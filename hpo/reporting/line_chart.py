@@ -41,6 +41,7 @@ def line_chart(
     marks: Sequence[tuple[float, str]] = (),
     y_range: tuple[float, float] | None = None,
     powers: str = "",
+    width: int = WIDTH,
 ) -> str:
     """Return an SVG document.
 
@@ -52,21 +53,23 @@ def line_chart(
         By default what the lines need.
     powers : {"", "x", "y", "xy"}
         Axes whose values are log10 of what their ticks say.
+    width : int
+        Of the whole chart, in user units; the height is :data:`HEIGHT`.
     """
     xs = np.concatenate([np.asarray(line.x, dtype=np.float64) for line in lines])
     ys = np.concatenate([_edges(line) for line in lines])
     x_low, x_high = float(np.min(xs)), float(np.max(xs))
     low, high = y_range or (float(np.nanmin(ys)), float(np.nanmax(ys)))
     low, high = (low - 1, high + 1) if high <= low else (low, high + 0.04 * (high - low))
-    frame = _Frame(x_low, x_high if x_high > x_low else x_low + 1, low, high)
+    frame = _Frame(x_low, x_high if x_high > x_low else x_low + 1, low, high, width)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" font-family="sans-serif" font-size="12">',
+        f'<rect width="{width}" height="{HEIGHT}" fill="white"/>',
         f'<text x="{_LEFT}" y="20" font-size="14">{escape(title)}</text>',
         *_axes(frame, x_label, y_label, powers),
         *(part for k, line in enumerate(lines) for part in _draw(frame, line, COLOURS[k % len(COLOURS)])),
         *(part for row, (x, label) in enumerate(marks) for part in _mark(frame, x, label, row)),
-        *_legend(lines),
+        *_legend(frame, lines),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -78,9 +81,14 @@ class _Frame:
     x_high: float
     y_low: float
     y_high: float
+    width: int
+
+    @property
+    def right(self) -> int:
+        return self.width - _RIGHT
 
     def x(self, value: float) -> float:
-        return _LEFT + (value - self.x_low) / (self.x_high - self.x_low) * (WIDTH - _LEFT - _RIGHT)
+        return _LEFT + (value - self.x_low) / (self.x_high - self.x_low) * (self.right - _LEFT)
 
     def y(self, value: float) -> float:
         share = (min(max(value, self.y_low), self.y_high) - self.y_low) / (self.y_high - self.y_low)
@@ -134,26 +142,26 @@ def _mark(frame: _Frame, x: float, label: str, row: int) -> list[str]:
 
 def _axes(frame: _Frame, x_label: str, y_label: str, powers: str = "") -> list[str]:
     bottom = HEIGHT - _BOTTOM
-    parts = [f'<path d="M{_LEFT},{_TOP} V{bottom} H{WIDTH - _RIGHT}" fill="none" stroke="#333"/>']
+    parts = [f'<path d="M{_LEFT},{_TOP} V{bottom} H{frame.right}" fill="none" stroke="#333"/>']
     parts += [
         f'<text x="{frame.x(value):.1f}" y="{bottom + 16}" text-anchor="middle">{text}</text>'
         for value, text in _labelled(frame.x_low, frame.x_high, is_power="x" in powers)
     ]
     for value, text in _labelled(frame.y_low, frame.y_high, is_power="y" in powers):
         at = frame.y(value)
-        parts.append(f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>')
+        parts.append(f'<line x1="{_LEFT}" x2="{frame.right}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{text}</text>')
     middle = (_TOP + bottom) / 2
-    parts.append(f'<text x="{(_LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 10}" text-anchor="middle">{escape(x_label)}</text>')
+    parts.append(f'<text x="{(_LEFT + frame.width) / 2:.0f}" y="{HEIGHT - 10}" text-anchor="middle">{escape(x_label)}</text>')
     turn = f'transform="rotate(-90 14 {middle:.0f})"'
     parts.append(f'<text x="14" y="{middle:.0f}" text-anchor="middle" {turn}>{escape(y_label)}</text>')
     return parts
 
 
-def _legend(lines: Sequence[Line]) -> list[str]:
+def _legend(frame: _Frame, lines: Sequence[Line]) -> list[str]:
     shown = [(line.label, COLOURS[k % len(COLOURS)]) for k, line in enumerate(lines) if line.label][:12]
     return [
-        f'<text x="{WIDTH - _RIGHT - 4}" y="{_TOP + 14 * k + 6}" text-anchor="end" fill="{colour}">{escape(label)}</text>'
+        f'<text x="{frame.right - 4}" y="{_TOP + 14 * k + 6}" text-anchor="end" fill="{colour}">{escape(label)}</text>'
         for k, (label, colour) in enumerate(shown)
     ]
 

@@ -24,7 +24,7 @@ def test_a_learned_bowl_ranks_settings_never_tried():
     made = fit_landscape([at(lr) for lr in LRS], bowl(LRS))
     between = np.sqrt(LRS[:-1] * LRS[1:])
     mean, covariance = made.prior([at(lr) for lr in between])
-    assert np.argmin(mean) == np.argmin(bowl(between))
+    assert bowl(between)[np.argmin(mean)] == pytest.approx(bowl(between).min())  # two are equally near the bottom
     assert np.all(np.diag(covariance) > 0)
 
 

@@ -1,0 +1,72 @@
+"""The benchmark page: made from results alone, weighted by tasks, with failures named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.page import benchmark_page
+
+
+def result(name: str, n_tasks: int, regrets: dict[str, float], **protocol: Any) -> dict[str, Any]:
+    facts = {"name": name, "file": "olmo_ladder.parquet", "metric": "val_loss", "role": "test", "noise": 0.001, **protocol}
+    summary = {method: {"0.2": {"regret_pct": regret, "hit": 0.5, "decided": 1.0}} for method, regret in regrets.items()}
+    return {"n_tasks": n_tasks, "protocol": facts, "summary": summary}
+
+
+def page_of(folder: Path, *results: dict[str, Any]) -> str:
+    for one in results:
+        (folder / f"{one['protocol']['name']}.json").write_text(json.dumps(one), encoding="utf-8")
+    return benchmark_page(folder)
+
+
+def row(page: str, start: str) -> list[str]:
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| {start} |")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_the_headline_is_a_mean_over_the_tasks_of_unseen_language_models(tmp_path: Path) -> None:
+    page = page_of(
+        tmp_path,
+        result("one", 3, {"hpo": 0.1, "current_best": 1.0}),
+        result("two", 1, {"hpo": 0.5, "current_best": 2.0}),
+        result("tuned", 9, {"hpo": 9.0}, role="develop"),
+        result("other", 9, {"hpo": 9.0}, file="taskset_rnn_text.parquet"),
+        result("train", 9, {"hpo": 9.0}, metric="train_loss"),
+    )
+    assert row(page, "**this project**")[1] == "0.200"
+    assert row(page, "current best: the loss so far")[1] == "1.250"
+    assert "4 tasks of 2 protocols" in page
+
+
+@pytest.mark.parametrize(("ours", "n_lost"), [(0.3, 1), (0.19, 0)])
+def test_a_protocol_is_lost_where_a_free_rule_is_better_beyond_noise(tmp_path: Path, ours: float, n_lost: int) -> None:
+    page = page_of(tmp_path, result("one", 3, {"hpo": ours, "current_best": 0.1, "transfer": 4.0}))
+    assert f"On {n_lost} of 1 protocols" in page
+    assert ("| `one` | test | 3 | 0.300 | 0.100 | 4.000 |" in page) == bool(n_lost)
+
+
+def test_stopping_rules_are_told_with_the_share_that_references_cost(tmp_path: Path) -> None:
+    made = result("one", 2, {})
+    shares = {"tokens_share": 0.4, "regret_pct": 0.1, "winner_stopped": 0.05}
+    made["summary"] = {"everything": {"tokens_all": 200.0}, "select": {"tokens_all": 150.0, **shares}}
+    (tmp_path / "asynchronous").mkdir()
+    page = page_of(tmp_path / "asynchronous", made) and benchmark_page(tmp_path)
+    assert row(page, "**this project, `select`**") == ["**this project, `select`**", "0.100", "0.050", "0.400", "0.75"]
+
+
+def test_reports_are_taken_over_with_their_command(tmp_path: Path) -> None:
+    (tmp_path / "own_ladder.md").write_text("a table\n", encoding="utf-8")
+    (tmp_path / "monitor_test.txt").write_text("numbers\n", encoding="utf-8")
+    page = benchmark_page(tmp_path)
+    assert "a table\n\n```sh\nhpo bench own-ladder\n```" in page
+    assert "```text\nnumbers\n```" in page
+
+
+def test_the_page_of_the_results_that_are_kept_has_every_part(repository: Path) -> None:
+    page = benchmark_page(repository / "bench" / "results")
+    for title in ("One table", "Where it loses", "Our own sweep", "Our own ladder", "Every protocol"):
+        assert f"## {title}" in page
