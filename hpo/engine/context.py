@@ -41,7 +41,7 @@ class Context:
         self._ray_is_up = False
         for run in self.by_name.values():
             folder.trial(run.name).mkdir(exist_ok=True)
-            progress.add(run.name, run, self.runs.steps(run))
+            progress.add(run.name, run, self.runs.steps(run), number=self.numbers.get(run.name))
         self.hand = Hand(self.runs, CommandsFile(folder.path))
 
     def train(
@@ -101,13 +101,14 @@ class Context:
 
 
 class _Usual:
-    """Passes what happens to the trials to the progress display, and what candidates report to the study; looks for wishes."""
+    """Passes what happens to the trials to whoever shows it, and what candidates report to the study; looks for wishes."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._positions = {run.name: i for i, run in enumerate(context.plan.candidates)}
 
     def tick(self) -> None:
+        self._context.progress.tick()
         self._context.hand.look()
 
     def started(self, job: Job) -> None:

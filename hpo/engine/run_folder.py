@@ -105,6 +105,11 @@ class RunFolder:
         return self.path / "logs" / "seconds.json"
 
     @property
+    def progress(self) -> Path:
+        """What the drivers saw happen; see :mod:`hpo.adapters.progress_log`."""
+        return self.path / "logs" / "progress.jsonl"
+
+    @property
     def trials(self) -> Path:
         """The folder of the runs' folders."""
         return self.path / "trials"

@@ -1,0 +1,89 @@
+"""A sweep in Weights & Biases: one W&B run a trial, grouped by sweep, with what was forecast and decided.
+
+``WANDB_MODE=offline`` keeps everything on this machine (``wandb sync`` uploads it later); project, entity and the rest are W&B's
+own environment variables. A resumed sweep goes on with the same W&B runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any, Self
+
+from hpo.adapters.progress_log import Event
+
+
+class WandbTracker:
+    """Takes the events of a sweep's progress and logs them to W&B; its own files go under ``folder``.
+
+    Parameters
+    ----------
+    folder : Path
+        The run folder.
+    sweep : str
+        Name of the sweep: the group of its runs, and the project where ``WANDB_PROJECT`` names none.
+
+    Raises
+    ------
+    ImportError
+        wandb is not installed.
+    """
+
+    def __init__(self, folder: Path, sweep: str) -> None:
+        import wandb
+
+        self._wandb, self._folder, self._sweep = wandb, folder, sweep
+        self._about: dict[str, Event] = {}
+        self._steps: dict[str, int] = {}
+        self._open: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in list(self._open):
+            self._open.pop(name).finish()
+
+    def __call__(self, event: Event) -> None:
+        """Take an event."""
+        name, kind = str(event.get("name")), event["event"]
+        if kind == "run":
+            self._about[name], self._steps[name] = event, int(event["step"])
+        elif name not in self._about:
+            return
+        elif kind == "reported":
+            self._steps[name] = int(event["step"])
+            if event["loss"] is not None:
+                self._run(name).log({"loss": event["loss"]}, step=self._steps[name])
+        elif kind == "decided":
+            self._decided(name, event)
+        elif kind == "ended":
+            run = self._run(name)
+            run.summary.update({"status": event["status"], "message": event["message"], "step": event["step"]})
+            self._open.pop(name).finish()
+
+    def _decided(self, name: str, event: Event) -> None:
+        keys = ("action", "reason", "fraction", "forecast", "lower", "upper", "p_best")
+        said = {f"decision/{key}": event[key] for key in keys if event.get(key) is not None}
+        was_open = name in self._open
+        self._run(name).summary.update(said)
+        if not was_open:  # decided between two parts of its training
+            self._open.pop(name).finish()
+
+    def _run(self, name: str) -> Any:
+        if name not in self._open:
+            about = self._about[name]
+            self._open[name] = self._wandb.init(
+                project=os.environ.get("WANDB_PROJECT") or self._sweep,
+                group=self._sweep,
+                job_type=about["role"],
+                name=name,
+                id=hashlib.sha256(f"{self._folder}/{name}".encode()).hexdigest()[:16],
+                config=about["settings"],
+                dir=str(self._folder / "logs"),
+                resume="allow",
+                reinit="create_new",
+                settings=self._wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True),
+            )
+        return self._open[name]

@@ -1,0 +1,200 @@
+"""A running sweep on a terminal: overall progress, what is saved, and the trials that matter now; plain lines elsewhere.
+
+Both displays take the events of :mod:`hpo.adapters.progress_log`, so the driver and ``hpo watch`` show the same. The table
+takes as many lines as the terminal has and counts the runs it leaves out; it adapts when the terminal's size changes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, Self
+
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from hpo.adapters.progress_log import Event
+from hpo.reporting.sweep_state import ENDED_BADLY, RunState, SweepState
+from hpo.reporting.sweep_words import about_left, settings_text
+
+PLAIN_EVERY_S = 15.0
+"""Where there is no terminal, no longer silence than this while trials report."""
+ROOMY = 110
+"""Columns from which a trial's settings are shown."""
+_STYLES = {"running": "green", "complete": "bold", "stopped": "dim", "waiting": "dim", **dict.fromkeys(ENDED_BADLY, "red")}
+_HEAD_LINES = 8
+
+
+class SweepView(Protocol):
+    """Shows a sweep: a context manager that is called with every event."""
+
+    state: SweepState
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the screen as it was."""
+
+    def __call__(self, event: Event) -> None:
+        """Take an event."""
+
+
+def sweep_view(console: Console, note: Callable[[], str] = lambda: "") -> SweepView:
+    """Return a live table where ``console`` is a terminal, else plain lines; ``note`` returns a line to show with it."""
+    return LiveView(console, note) if console.is_terminal else PlainLines(console)
+
+
+class LiveView:
+    """A table on a terminal, renewed four times a second."""
+
+    def __init__(self, console: Console, note: Callable[[], str] = lambda: "") -> None:
+        self.state, self._console, self._note = SweepState(), console, note
+        self._live = Live(self, console=console, refresh_per_second=4, transient=True, vertical_overflow="crop")
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Take an event; what people should not miss stays on the screen as a line."""
+        self.state.take(event)
+        ended_badly = event["event"] == "ended" and event["status"] in ENDED_BADLY
+        if event["event"] == "said" or ended_badly:
+            line = event["text"] if event["event"] == "said" else _ended_line(self.state, event)
+            self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render as much as there is room for."""
+        yield Group(*_head(self.state, options.max_width, time.time(), self._note()))
+        yield _table(self.state, max(3, console.size.height - _HEAD_LINES), options.max_width)
+
+
+class PlainLines:
+    """One line an event that matters, and one now and then while trials report."""
+
+    def __init__(self, console: Console) -> None:
+        self.state, self._console, self._said_at = SweepState(), console, 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __call__(self, event: Event) -> None:
+        """Take an event, and say it if it matters."""
+        self.state.take(event)
+        line = self._line(event)
+        if event["event"] == "driver":
+            self._said_at = float(event["time"])
+        if line:
+            self._said_at = float(event["time"])
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _line(self, event: Event) -> str:
+        kind, now = event["event"], float(event["time"])
+        if kind == "said":
+            return str(event["text"])
+        run = self.state.runs.get(str(event.get("name")))
+        if run is None:
+            return ""
+        if kind == "reported" and now - self._said_at >= PLAIN_EVERY_S and event["loss"] is not None:
+            return f"{run.name}: step {run.step} of {run.until}, loss {event['loss']:.4f}{_left(self.state, now)}"
+        if kind == "decided" and (event["action"] == "stop" or event["reason"] == "selected"):
+            return _decided_line(run)
+        return f"{_ended_line(self.state, event)}{_left(self.state, now)}" if kind == "ended" else ""
+
+
+def summary(state: SweepState, now: float) -> list[str]:
+    """Return where a sweep stands, in two lines."""
+    counts = state.counts
+    order = ("running", "goes on", "at its stop", "complete", "stopped", *ENDED_BADLY, "waiting")
+    kinds = [f"{counts[kind]} {kind.replace('_', ' ')}" for kind in order if counts[kind]]
+    left, saved = state.seconds_left(now), state.saved_fraction
+    first = f"{state.fraction:.0%} of the work done"
+    if state.finished is not None:
+        first = "finished" if state.finished.get("error") is None else f"ended: {state.finished['error']}"
+    elif left is not None:
+        first += f", about {about_left(left)} left"
+    return [first + _saved_words(saved), " · ".join(kinds)]
+
+
+def _saved_words(saved: float | None) -> str:
+    if saved is None:
+        return ""
+    if saved < 0:
+        return f" · the proxies have cost {-saved:.0%} of a full sweep so far, stops have not paid for them yet"
+    return f" · saved so far {saved:.0%} of a full sweep, proxies counted"
+
+
+def _head(state: SweepState, width: int, now: float, note: str) -> list[Any]:
+    judged = "" if state.at is None else f", judged {'at' if state.rule == 'select' else 'from'} {state.at:.0%} on"
+    judged = judged.removesuffix(" on") if state.rule == "select" else judged
+    title = f"{state.name}: {len(state.candidates)} candidates, {len(state.proxies)} proxies{judged}"
+    since = "" if state.begun is None else f" · {about_left(max(0.0, now - state.begun))} since it began"
+    bar = ProgressBar(total=1.0, completed=state.fraction, width=min(60, width))
+    lines: list[Any] = [Text(title + since, style="bold", no_wrap=True, overflow="ellipsis"), bar]
+    lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in summary(state, now)]
+    return [*lines, Text(note, style="yellow")] if note else lines
+
+
+def _table(state: SweepState, n_lines: int, width: int) -> Table:
+    """Return the table of the first ``n_lines`` runs; its caption counts the others."""
+    ranked = state.ranked()
+    shown = ranked[:n_lines]
+    roomy = width >= ROOMY
+    table = Table(box=None, pad_edge=False, header_style="bold", caption_justify="left", caption_style="dim")
+    for column in ("trial", *(["settings"] if roomy else []), "done", "loss", "forecast", "±", "P(best)", "state", "reason"):
+        right = column in ("done", "loss", "forecast", "±", "P(best)")
+        table.add_column(column, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
+    for run in shown:
+        settings = [settings_text(run.settings)] if roomy else []
+        table.add_row(*map(Text, (run.name, *settings, *_numbers(run), run.state, _reason(run))), style=_STYLES.get(run.state))
+    hidden = SweepState(runs={run.name: run for run in ranked[n_lines:]}).counts
+    if hidden:
+        table.caption = "and " + ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in hidden.most_common())
+    return table
+
+
+def _numbers(run: RunState) -> tuple[str, ...]:
+    half = None if run.lower is None or run.upper is None else (run.upper - run.lower) / 2
+    return (
+        f"{run.fraction:.0%}",
+        "" if run.loss is None else f"{run.loss:.4f}",
+        "" if run.forecast is None else f"{run.forecast:.4f}",
+        "" if half is None else f"{half:.4f}",
+        "" if run.p_best is None else f"{run.p_best:.3f}",
+    )
+
+
+def _reason(run: RunState) -> str:
+    return (run.message if run.state in ENDED_BADLY else run.reason).replace("_", " ")
+
+
+def _decided_line(run: RunState) -> str:
+    head = f"{run.name}: {'stops' if run.state != 'goes on' and run.reason != 'selected' else 'goes on'}, {_reason(run)}"
+    if run.forecast is None or run.lower is None or run.upper is None:
+        return head
+    p_best = "" if run.p_best is None else f", P(best) {run.p_best:.3f}"
+    return f"{head}; forecast {run.forecast:.4f} ({run.lower:.4f} to {run.upper:.4f}){p_best}"
+
+
+def _ended_line(state: SweepState, event: Event) -> str:
+    run = state.runs.get(event["name"])
+    how = "done"
+    if event["status"] != "reached":
+        settings = "" if run is None else f" with {settings_text(run.settings)}"
+        how = f"{event['status']} ({event['message']}){settings}"
+    return f"{event['name']}: step {event['step']} of {event['n_steps']}, {how}"
+
+
+def _left(state: SweepState, now: float) -> str:
+    left = state.seconds_left(now)
+    return "" if left is None else f"; sweep {state.fraction:.0%}, about {about_left(left)} left"
