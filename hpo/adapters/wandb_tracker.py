@@ -1,7 +1,7 @@
 """A sweep in Weights & Biases: one W&B run a trial, grouped by sweep, with what was forecast and decided.
 
-``WANDB_MODE=offline`` keeps everything on this machine (``wandb sync`` uploads it later); project, entity and the rest are W&B's
-own environment variables. A resumed sweep goes on with the same W&B runs.
+``WANDB_MODE=offline`` keeps everything on this machine (``wandb sync`` uploads it later); project, entity and the rest are
+W&B's own environment variables. A resumed sweep goes on with the same W&B runs.
 """
 
 from __future__ import annotations

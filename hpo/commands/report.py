@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 EPILOG = "Example: hpo report runs/demo"
 NAME = "report.html"
 HOW = "pip install 'collapse-hpo[sweep]'"
+_PACKAGES = ("jinja2", "markupsafe")
 
 
 def report(
@@ -28,7 +29,9 @@ def report(
     path = output or run / NAME
     try:
         missing = write_report(run, path)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if error.name not in _PACKAGES:
+            raise
         fail(f"hpo report needs {error.name}: {HOW}", 2)
     except OSError as error:
         fail(f"--output: expected a file that can be written; found {path}: {error.strerror}", 2)
@@ -42,7 +45,7 @@ def write_report(run: Path, path: Path) -> str:
 
     Raises
     ------
-    ImportError
+    ModuleNotFoundError
         Jinja2 is not installed.
     OSError
         The file cannot be written.
@@ -60,9 +63,10 @@ def report_after_sweep(folder: RunFolder, say: Callable[[str], None]) -> None:
     """Write the report at a sweep's end; what is missing or goes wrong is said, and never fails the sweep."""
     try:
         missing = write_report(folder.path, folder.path / NAME)
-    except ImportError as error:
-        say(f"no report without {error.name}: {HOW}, then hpo report {folder.path}")
     except Exception as error:  # noqa: BLE001 - whatever is wrong with a picture of it, the sweep itself is done
-        say(f"no report: {type(error).__name__}: {error}")
+        if isinstance(error, ModuleNotFoundError) and error.name in _PACKAGES:
+            say(f"no report without {error.name}: {HOW}, then hpo report {folder.path}")
+        else:
+            say(f"no report: {type(error).__name__}: {error}")
     else:
         say(missing or f"report {folder.path / NAME}")

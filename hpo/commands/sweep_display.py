@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hpo.adapters.tensorboard_tracker import TensorBoardTracker
     from hpo.adapters.wandb_tracker import WandbTracker
     from hpo.engine.plan import Plan
-    from hpo.engine.progress import SweepProgress
+    from hpo.engine.progress import Listener, SweepProgress
     from hpo.engine.run_folder import RunFolder
 
 
@@ -32,7 +32,7 @@ def displayed(plan: Plan, folder: RunFolder) -> Iterator[SweepProgress]:
 
     with ExitStack() as stack:
         view = stack.enter_context(sweep_view(Console(stderr=True)))
-        trackers = [stack.enter_context(_tracker(name, plan, folder)) for name in plan.config.log_to]
+        trackers: list[Listener] = [stack.enter_context(_tracker(name, plan, folder)) for name in plan.config.log_to]
         progress = SweepProgress([view, *trackers], folder.progress)
         _begin(progress, plan)
         progress.say(f"run folder {folder.path}")

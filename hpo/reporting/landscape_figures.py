@@ -62,7 +62,8 @@ def _plane(sweep: SweepRecord, posterior: Posterior) -> Figure | None:
 
 def _markers(trials: Sequence[TrialRecord], x_name: str, y_name: str) -> list[dict[str, Any]]:
     found = []
-    for is_winner, symbol, size in ((False, "circle", 9), (True, "star", 18)):
+    small = 9 if len(trials) <= 40 else 5
+    for is_winner, symbol, size in ((False, "circle", small), (True, "star", 18)):
         kept = [t for t in trials if (t.state == "winner") == is_winner]
         found.append(
             {
@@ -88,11 +89,13 @@ def _slice(sweep: SweepRecord, posterior: Posterior, one: Slice) -> Figure | Non
         {**edge, "y": np.round(one.lower, 5).tolist(), "line": band},
         {**edge, "y": np.round(one.upper, 5).tolist(), "line": band, "fill": "tonexty", "fillcolor": "var:band"},
         {**edge, "y": np.round(one.loss, 5).tolist(), "line": {"color": "var:winner", "width": 2}},
-        *_ends(trials, one.parameter),
+        *_ends(trials, one.parameter, about),
     ]
     low = int(np.argmin(one.loss))
     fall = 100 * (max(one.loss[0], one.loss[-1]) / one.loss[low] - 1)
-    says = f"Best near {one.values[low]:.3g}; the worse end is {fall:.2g} % above it." + (f" At {others}." if others else "")
+    says = f"Best near {one.values[low]:.3g}; the worse end is {fall:.2g} % above it." + (
+        f" At {others}; trials with other settings are faint." if others else ""
+    )
     layout = {
         "height": 340,
         "xaxis": {"title": {"text": escape(one.parameter)}, **_axis(one.values, one.is_log)},
@@ -102,20 +105,32 @@ def _slice(sweep: SweepRecord, posterior: Posterior, one: Slice) -> Figure | Non
     return Figure(f"slice-{posterior.slices.index(one)}", f"Along {one.parameter}", says, traces, layout)
 
 
-def _ends(trials: Sequence[TrialRecord], name: str) -> list[dict[str, Any]]:
+def _ends(trials: Sequence[TrialRecord], name: str, about: TrialRecord | None) -> list[dict[str, Any]]:
+    """Return the trials' ends, measured and forecast, those on the slice strong and the others faint."""
     kinds = (("measured", "diamond", "var:actual", True), ("forecast", "circle-open", "var:other", False))
-    return [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "x": [t.settings[name] for t in trials if (t.final_loss is not None) == is_known],
-            "y": [end_of(t) for t in trials if (t.final_loss is not None) == is_known],
-            "marker": {"symbol": symbol, "color": colour, "size": 8},
-            "text": [hover(t) for t in trials if (t.final_loss is not None) == is_known],
-            "hovertemplate": f"{word}<br>%{{text}}<extra></extra>",
-        }
-        for word, symbol, colour, is_known in kinds
-    ]
+    groups = [(kind, on_slice) for kind in kinds for on_slice in (False, True)]
+    traces = []
+    for (word, symbol, colour, is_known), on_slice in groups:
+        kept = [t for t in trials if (t.final_loss is not None) == is_known and _is_on_slice(t, name, about) == on_slice]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": [t.settings[name] for t in kept],
+                "y": [end_of(t) for t in kept],
+                "marker": {"symbol": symbol, "color": colour, "size": 9 if on_slice else 7},
+                "opacity": 1 if on_slice else 0.35,
+                "text": [hover(t) for t in kept],
+                "hovertemplate": f"{word}<br>%{{text}}<extra></extra>",
+            }
+        )
+    return traces
+
+
+def _is_on_slice(trial: TrialRecord, name: str, about: TrialRecord | None) -> bool:
+    if about is None:
+        return True
+    return {**trial.settings, name: None} == {**about.settings, name: None}
 
 
 def _axis(values: FloatArray, log: bool) -> dict[str, Any]:

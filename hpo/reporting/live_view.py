@@ -26,6 +26,7 @@ ROOMY = 110
 """Columns from which a trial's settings are shown."""
 _STYLES = {"running": "green", "complete": "bold", "stopped": "dim", "waiting": "dim", **dict.fromkeys(ENDED_BADLY, "red")}
 _HEAD_LINES = 8
+"""Lines above and below the rows of the table: four or five of the head, the table's own head, its caption, the cursor's."""
 
 
 class SweepView(Protocol):
@@ -107,42 +108,48 @@ class PlainLines:
             return ""
         if kind == "reported" and now - self._said_at >= PLAIN_EVERY_S and event["loss"] is not None:
             return f"{run.name}: step {run.step} of {run.until}, loss {event['loss']:.4f}{_left(self.state, now)}"
-        if kind == "decided" and (event["action"] == "stop" or event["reason"] == "selected"):
+        is_news = run.state not in ENDED_BADLY and (event.get("action") == "stop" or event.get("reason") == "selected")
+        if kind == "decided" and is_news:
             return _decided_line(run)
         return f"{_ended_line(self.state, event)}{_left(self.state, now)}" if kind == "ended" else ""
 
 
 def summary(state: SweepState, now: float) -> list[str]:
-    """Return where a sweep stands, in two lines."""
+    """Return where a sweep stands: how far and how long, what is saved, and how many runs are in which state."""
     counts = state.counts
     order = ("running", "goes on", "at its stop", "complete", "stopped", *ENDED_BADLY, "waiting")
     kinds = [f"{counts[kind]} {kind.replace('_', ' ')}" for kind in order if counts[kind]]
-    left, saved = state.seconds_left(now), state.saved_fraction
-    first = f"{state.fraction:.0%} of the work done"
+    return [line for line in (_progress_words(state, now), _saved_words(state.saved_fraction), " · ".join(kinds)) if line]
+
+
+def _progress_words(state: SweepState, now: float) -> str:
     if state.finished is not None:
-        first = "finished" if state.finished.get("error") is None else f"ended: {state.finished['error']}"
-    elif left is not None:
-        first += f", about {about_left(left)} left"
-    return [first + _saved_words(saved), " · ".join(kinds)]
+        return "finished" if state.finished.get("error") is None else f"ended: {state.finished['error']}"
+    left = state.seconds_left(now)
+    return f"{state.fraction:.0%} done" + ("" if left is None else f", about {about_left(left)} left")
 
 
 def _saved_words(saved: float | None) -> str:
     if saved is None:
         return ""
     if saved < 0:
-        return f" · the proxies have cost {-saved:.0%} of a full sweep so far, stops have not paid for them yet"
-    return f" · saved so far {saved:.0%} of a full sweep, proxies counted"
+        return f"saved so far: nothing; the proxies have cost {-saved:.0%} of a full sweep"
+    return f"saved so far: {saved:.0%} of a full sweep, proxies counted"
 
 
 def _head(state: SweepState, width: int, now: float, note: str) -> list[Any]:
-    judged = "" if state.at is None else f", judged {'at' if state.rule == 'select' else 'from'} {state.at:.0%} on"
-    judged = judged.removesuffix(" on") if state.rule == "select" else judged
+    judged = "" if state.at is None else f", judged {'from' if state.rule == 'prune' else 'at'} {state.at:.0%}"
     title = f"{state.name}: {len(state.candidates)} candidates, {len(state.proxies)} proxies{judged}"
     since = "" if state.begun is None else f" · {about_left(max(0.0, now - state.begun))} since it began"
-    bar = ProgressBar(total=1.0, completed=state.fraction, width=min(60, width))
-    lines: list[Any] = [Text(title + since, style="bold", no_wrap=True, overflow="ellipsis"), bar]
-    lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in summary(state, now)]
-    return [*lines, Text(note, style="yellow")] if note else lines
+    first, *others = summary(state, now)
+    bar = Table.grid(padding=(0, 2))
+    bar.add_row(ProgressBar(total=1.0, completed=state.fraction, width=max(10, min(50, width - 30))), _line(first))
+    head = [_line(title + since, "bold"), bar, *map(_line, others)]
+    return [*head, _line(note, "yellow")] if note else head
+
+
+def _line(text: str, style: str = "") -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _table(state: SweepState, n_lines: int, width: int) -> Table:

@@ -80,7 +80,8 @@ def posterior_of(sweep: SweepRecord) -> Posterior | None:
     surface = _Surface(landscape, sweep.model, judged, sweep.at)
     best = sweep.winner or judged[0]
     slices = tuple(surface.along(name, best.settings, numeric[name]) for name in numeric)
-    plane = surface.over(*numeric.items(), best.settings) if len(numeric) == 2 else None  # type: ignore[arg-type]
+    names = list(numeric)
+    plane = surface.over(names[0], names[1], numeric, best.settings) if len(names) == 2 else None
     return Posterior(best.name, slices, plane)
 
 
@@ -112,11 +113,11 @@ class _Surface:
         plain = CollapseModel(model.references, replace(model.settings, landscape=False, n_draws=4000))
         curves = [curve for trial in trials if (curve := _cut(trial, at)) is not None]
         made = plain.forecast_many(curves, np.random.default_rng(0))
-        known = np.flatnonzero(np.isfinite(made.draws).all(axis=0))
+        known = [i for i in range(len(curves)) if np.isfinite(made.draws[:, i]).all()]
         self._landscape, self._curves = landscape, curves
         self._points = [_point_of(trials[i].settings, curves[i]) for i in known]
         self._level = made.draws[:, known].mean(axis=0)
-        self._covariance = np.cov(made.draws[:, known], rowvar=False).reshape(known.size, known.size)
+        self._covariance = np.cov(made.draws[:, known], rowvar=False).reshape(len(known), len(known))
 
     def at(self, settings: Sequence[Mapping[str, Any]]) -> tuple[FloatArray, FloatArray]:
         """Return mean and sd of the log final loss at further settings, shape (n,) each."""
@@ -134,11 +135,12 @@ class _Surface:
         mean, sd = self.at([{**others, name: value} for value in x.tolist()])
         return Slice(name, log, x, np.exp(mean), np.exp(mean - Z90 * sd), np.exp(mean + Z90 * sd))
 
-    def over(self, a: tuple[str, list[float]], b: tuple[str, list[float]], others: Mapping[str, Any]) -> Plane:
-        x, y = _spaced(a[1], N_PLANE, is_log(a[1])), _spaced(b[1], N_PLANE, is_log(b[1]))
-        rows = [self.at([{**others, a[0]: u, b[0]: v} for u in x.tolist()]) for v in y.tolist()]
+    def over(self, x_name: str, y_name: str, values: Mapping[str, list[float]], others: Mapping[str, Any]) -> Plane:
+        logs = is_log(values[x_name]), is_log(values[y_name])
+        x, y = _spaced(values[x_name], N_PLANE, logs[0]), _spaced(values[y_name], N_PLANE, logs[1])
+        rows = [self.at([{**others, x_name: u, y_name: v} for u in x.tolist()]) for v in y.tolist()]
         loss, sd = np.exp(np.stack([row[0] for row in rows])), 100 * np.stack([row[1] for row in rows])
-        return Plane(a[0], b[0], x, y, is_log(a[1]), is_log(b[1]), loss, sd)
+        return Plane(x_name, y_name, x, y, *logs, loss, sd)
 
 
 def _landscape(sweep: SweepRecord) -> Landscape | None:

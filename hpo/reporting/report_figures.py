@@ -1,7 +1,7 @@
 """The figures of a sweep's report, as plain Plotly data: what they show is also said in words.
 
-A colour is given as ``var:NAME``; the page puts in the CSS variable of that name, which differs between light and dark. Kinds of
-trial differ in symbol or dash besides. Texts are escaped, because Plotly reads a subset of HTML in them.
+A colour is given as ``var:NAME``; the page puts in the CSS variable of that name, which differs between light and dark. Kinds
+of trial differ in symbol or dash besides. Texts are escaped, because Plotly reads a subset of HTML in them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 from hpo.core.shape import NODES
 from hpo.reporting.stopping_points import StoppingPoint, picked_regret
 from hpo.reporting.sweep_files import SweepRecord, TrialRecord
-from hpo.reporting.sweep_words import settings_text, share_text
+from hpo.reporting.sweep_words import count_text, settings_text, share_text
 
 FloatArray = NDArray[np.float64]
-MAX_ROWS = 30
+MAX_ROWS = 20
 """Candidates in the figure of forecasts, the best first."""
 MAX_CURVES = 60
 SEEN_FROM = 0.08
 """The axis of the curves is fitted to what lies after this t̂."""
+_LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def forecast_figure(sweep: SweepRecord) -> Figure | None:
         "height": 130 + 24 * len(shown),
         "xaxis": {"title": {"text": "final loss"}, "range": _span(shown)},
         "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": names, "showgrid": False},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "legend": _LEGEND,
         "margin": {"l": 70, "t": 50},
     }
     more = f" The best {len(shown)} of {len(judged)} are shown." if len(judged) > len(shown) else ""
@@ -107,7 +108,8 @@ def _forecasts_say(sweep: SweepRecord) -> str:
     if len(pairs) == 1:
         where = "inside" if inside else "outside"
         return f"The one candidate trained to its end came out {where} its 90 % interval; its forecast was {_off(mean)}."
-    return f"{inside} of {len(pairs)} measured final losses lie inside their 90 % interval; on average the forecasts were {_off(mean)}."
+    says = f"{inside} of {len(pairs)} measured final losses lie inside their 90 % interval"
+    return f"{says}; on average the forecasts were {_off(mean)}."
 
 
 def _off(pct: float) -> str:
@@ -121,7 +123,7 @@ def curves_figure(sweep: SweepRecord) -> Figure | None:
     if not drawn and not band:
         return None
     ranked = sorted(drawn, key=lambda t: (t.state != "winner", end_of(t)))[:MAX_CURVES]
-    traces = [*band, *(_curve(t, sweep.at) for t in reversed(ranked))]
+    traces = [*band, *(_curve(t) for t in reversed(ranked))]
     shown_late = [v for t in ranked for x, v in zip(*_points(t), strict=True) if x >= SEEN_FROM]
     layout = {
         "height": 420,
@@ -129,7 +131,7 @@ def curves_figure(sweep: SweepRecord) -> Figure | None:
         "yaxis": {"title": {"text": "loss ÷ final loss"}, "range": _padded(shown_late) if shown_late else None},
         "shapes": [_stop_line(sweep.at)],
         "annotations": [_stop_label(sweep.at)],
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "legend": _LEGEND,
         "margin": {"t": 50},
     }
     more = f" The best {len(ranked)} of {len(drawn)} are drawn." if len(drawn) > len(ranked) else ""
@@ -155,7 +157,7 @@ def _points(trial: TrialRecord) -> tuple[FloatArray, FloatArray]:
     return curve.fractions, curve.means / end
 
 
-def _curve(trial: TrialRecord, at: float) -> dict[str, Any]:
+def _curve(trial: TrialRecord) -> dict[str, Any]:
     x, y = _points(trial)
     is_winner = trial.state == "winner"
     return {
@@ -190,76 +192,91 @@ def _band(sweep: SweepRecord) -> list[dict[str, Any]]:
     ]
 
 
-def stopping_figure(sweep: SweepRecord, points: Sequence[StoppingPoint]) -> Figure | None:
-    """Return regret and forecast error against the stopping point; None where no finished candidate can be forecast."""
-    if not points:
+def regret_figure(sweep: SweepRecord, points: Sequence[StoppingPoint]) -> Figure | None:
+    """Return the regret of the pick against the stopping point; None unless at least two finished candidates tell it."""
+    known = [p for p in points if p.regret_pct is not None]
+    if not known:
         return None
-    x = [p.fraction for p in points]
-    has_regret = any(p.regret_pct is not None for p in points)
-    error = [_line(x, [p.error_pct for p in points], "error of the final loss", "var:other", "dot", axis="y2")]
-    if has_regret:
-        error.append(_line(x, [p.apart_pct for p in points], "the same, less what all share", "var:winner", "solid", axis="y2"))
-    traces = _regrets(sweep, points) + error if has_regret else error
-    upper, lower = ([0.58, 1.0], [0.0, 0.42]) if has_regret else ([1.0, 1.0], [0.0, 1.0])
-    layout = {
-        "height": 520 if has_regret else 320,
-        "xaxis": {
-            "title": {"text": "stopping point (fraction of training)"},
-            "tickformat": ".0%",
-            "anchor": "y2",
-            "range": [0, 1],
-        },
-        "yaxis": {"title": {"text": "regret of the pick (%)"}, "domain": upper, "rangemode": "tozero", "visible": has_regret},
-        "yaxis2": {"title": {"text": "forecast error (%)"}, "domain": lower, "rangemode": "tozero"},
-        "shapes": [_stop_line(sweep.at)],
-        "annotations": [_stop_label(sweep.at)],
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        "margin": {"t": 70},
-    }
-    return Figure("stopping", "Had it stopped elsewhere", _stopping_says(sweep, points), traces, layout)
-
-
-def _regrets(sweep: SweepRecord, points: Sequence[StoppingPoint]) -> list[dict[str, Any]]:
-    x = [p.fraction for p in points]
-    lines = [
-        _line(x, [p.current_best_regret_pct for p in points], "pick by the loss so far", "var:other", "dash"),
-        _line(x, [p.regret_pct for p in points], "pick by forecast", "var:winner", "solid"),
+    x = [p.fraction for p in known]
+    traces = [
+        _line(x, [p.current_best_regret_pct for p in known], "by the loss so far", "var:other", "dash"),
+        _line(x, [p.regret_pct for p in known], "by forecast", "var:winner", "solid"),
     ]
     transfer = picked_regret(sweep.result, "transfer")
     if transfer is not None:
-        lines.insert(0, _line([0.0, 1.0], [transfer, transfer], "transfer from the proxies", "var:actual", "dot"))
-    return lines
+        traces.insert(0, _line([0.0, 1.0], [transfer, transfer], "transfer from the proxies", "var:actual", "dot"))
+    return Figure(
+        "regret", "Regret against the stopping point", _regret_says(sweep, known), traces, _layout_by_stop(sweep, "regret")
+    )
 
 
-def _line(x: Sequence[float], y: Sequence[float | None], name: str, colour: str, dash: str, axis: str = "y") -> dict[str, Any]:
+def error_figure(sweep: SweepRecord, points: Sequence[StoppingPoint]) -> Figure | None:
+    """Return the forecasts' error against the stopping point; None where no finished candidate can be forecast."""
+    if not points:
+        return None
+    x = [p.fraction for p in points]
+    traces = [_line(x, [p.error_pct for p in points], "of the final loss", "var:other", "dash")]
+    if any(p.apart_pct is not None for p in points):
+        traces.append(_line(x, [p.apart_pct for p in points], "less what all share", "var:winner", "solid"))
+    return Figure(
+        "errors",
+        "Forecast error against the stopping point",
+        _error_says(sweep, points),
+        traces,
+        _layout_by_stop(sweep, "error"),
+    )
+
+
+def _layout_by_stop(sweep: SweepRecord, what: str) -> dict[str, Any]:
+    return {
+        "height": 340,
+        "xaxis": {"title": {"text": "stopping point (fraction of training)"}, "tickformat": ".0%", "range": [0, 1]},
+        "yaxis": {"title": {"text": f"{what} (%)"}, "rangemode": "tozero"},
+        "shapes": [_stop_line(sweep.at)],
+        "annotations": [_stop_label(sweep.at)],
+        "legend": _LEGEND,
+        "margin": {"t": 50},
+    }
+
+
+def _regret_says(sweep: SweepRecord, points: Sequence[StoppingPoint]) -> str:
+    here = _nearest(points, sweep.at)
+    ours, current = _off_best(here.regret_pct or 0.0), _off_best(here.current_best_regret_pct or 0.0)
+    says = (
+        f"Of the {count_text(here.n_judged)} candidates trained to the end, the pick by forecast after "
+        f"{share_text(here.fraction)} is {ours}, the pick by the loss so far is {current}."
+    )
+    is_partial = any(t.state == "stopped" and t.final_loss is None for t in sweep.trials)
+    return says + (" Those that were stopped are not in it (--verify trains them too)." if is_partial else "")
+
+
+def _off_best(regret_pct: float) -> str:
+    return "the best" if regret_pct < 5e-4 else f"{regret_pct:.2g} % off the best"
+
+
+def _error_says(sweep: SweepRecord, points: Sequence[StoppingPoint]) -> str:
+    here = _nearest(points, sweep.at)
+    says = f"After {share_text(here.fraction)} forecasts were {here.error_pct:.2g} % off on average"
+    if here.apart_pct is None:
+        return f"{says} (one candidate was trained to its end; --verify trains all)."
+    return f"{says}, {here.apart_pct:.2g} % once what all share is taken off: a common shift changes no ranking."
+
+
+def _nearest(points: Sequence[StoppingPoint], fraction: float) -> StoppingPoint:
+    return min(points, key=lambda p: abs(p.fraction - fraction))
+
+
+def _line(x: Sequence[float], y: Sequence[float | None], name: str, colour: str, dash: str) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines+markers" if len(x) > 2 else "lines",
         "x": list(x),
         "y": list(y),
         "name": name,
-        "yaxis": axis,
         "line": {"color": colour, "dash": dash, "width": 2},
         "marker": {"size": 5},
         "hovertemplate": f"{escape(name)} at %{{x:.0%}}: %{{y:.2f}} %<extra></extra>",
     }
-
-
-def _stopping_says(sweep: SweepRecord, points: Sequence[StoppingPoint]) -> str:
-    here = min(points, key=lambda p: abs(p.fraction - sweep.at))
-    n = max(p.n_judged for p in points)
-    whom = "the one candidate" if n == 1 else f"the {n} candidates"
-    says = (
-        f"Of {whom} trained to the end, forecast from the first {share_text(here.fraction)}: mean error {here.error_pct:.2g} %"
-    )
-    if here.apart_pct is not None:
-        says += f", {here.apart_pct:.2g} % once what all share is taken off (a common shift changes no ranking)"
-    if here.regret_pct is None or here.current_best_regret_pct is None:
-        return f"{says}. With --verify all are trained on, and the regret at every stopping point is known."
-    return (
-        f"{says}; the pick by forecast would have been {here.regret_pct:.2g} % off the best of them, "
-        f"by the loss so far {here.current_best_regret_pct:.2g} %."
-    )
 
 
 def _stop_line(at: float) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """``report.html``: a sweep as one self-contained page, light and dark, for large screens and phones.
 
-The page needs no network and asks for none: styles, scripts and Plotly are in it, and its content security policy lets nothing be
-loaded and no script run but those whose hashes it names. Whatever comes from a log or a configuration is text: Jinja escapes it, and
-data for the figures is JSON in which ``<`` cannot occur.
+The page needs no network and asks for none: styles, scripts and Plotly are in it, and its content security policy lets nothing
+be loaded and no script run but those whose hashes it names. Whatever comes from a log or a configuration is text: Jinja escapes
+it, and data for the figures is JSON in which ``<`` cannot occur.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hpo.reporting import report_text
 from hpo.reporting.decision_trail import TrailLine, clock
 from hpo.reporting.landscape_figures import landscape_figures
 from hpo.reporting.posterior_slices import posterior_of
-from hpo.reporting.report_figures import Figure, curves_figure, forecast_figure, stopping_figure
+from hpo.reporting.report_figures import Figure, curves_figure, error_figure, forecast_figure, regret_figure
 from hpo.reporting.report_tables import proxies_table, stopping_table, trials_table
 from hpo.reporting.run_watch import watched
 from hpo.reporting.stopping_points import stopping_points
@@ -58,6 +58,7 @@ def page(sweep: SweepRecord, plotly: str) -> str:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["kept"] = lambda text: str(text).replace(" %", "\u00a0%")  # no line breaks before a per cent sign
     points = stopping_points(sweep)
     figures = _figures(sweep, points)
     scripts = [plotly, _asset("report.js")] if plotly else [_asset("report.js")]
@@ -85,7 +86,7 @@ def page(sweep: SweepRecord, plotly: str) -> str:
 
 
 def _figures(sweep: SweepRecord, points: Any) -> list[Figure]:
-    found = [forecast_figure(sweep), curves_figure(sweep), stopping_figure(sweep, points)]
+    found = [forecast_figure(sweep), curves_figure(sweep), regret_figure(sweep, points), error_figure(sweep, points)]
     return [figure for figure in [*found, *landscape_figures(sweep, posterior_of(sweep))] if figure is not None]
 
 
@@ -124,7 +125,7 @@ def _json(data: Any) -> Any:
 def _markup(text: str) -> Any:
     from markupsafe import Markup
 
-    return Markup(text)  # noqa: S704 - our own assets, Plotly's source, and JSON without a "<"
+    return Markup(text)
 
 
 def _sha256(script: str) -> str:

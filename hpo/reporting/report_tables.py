@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -57,7 +57,7 @@ class Table:
 def trials_table(sweep: SweepRecord) -> Table:
     """Return every candidate, the winner first, then by forecast."""
     names = list(dict.fromkeys(name for trial in sweep.trials for name in trial.settings))
-    fixed = ("loss at stop", "forecast", "lower", "upper", "P(best)", "measured", "done")
+    fixed = ("forecast", "lower", "upper", "P(best)", "measured", "loss at stop", "done")
     ranked = sorted(sweep.trials, key=lambda t: (t.state != "winner", _or_last(t.forecast.get("final_loss")), t.number))
     rows = []
     for t in ranked:
@@ -65,19 +65,19 @@ def trials_table(sweep: SweepRecord) -> Table:
         rows.append(
             (
                 Cell(str(t.number), t.number, link=f"trail-{t.number}"),
+                Cell(t.state, t.state),
                 *(Cell(number_text(t.settings.get(name)), t.settings.get(name)) for name in names),
-                _loss(t.loss_at_stop),
                 *(_loss(f.get(key)) for key in ("final_loss", "lower", "upper")),
                 Cell("" if f.get("p_best") is None else f"{f['p_best']:.3f}", f.get("p_best")),
                 _loss(t.final_loss),
+                _loss(t.loss_at_stop),
                 Cell("" if t.fraction is None else share_text(t.fraction), t.fraction),
-                Cell(t.state, t.state),
                 Cell(t.reason.replace("_", " "), t.reason, hint=reason_text(t.reason) if t.reason else ""),
             )
         )
-    numeric = {"trial", *fixed, *(n for n in names if all(_is_number(t.settings.get(n)) for t in sweep.trials))}
+    numeric = {"trial", *fixed, *_numeric(names, [t.settings for t in sweep.trials])}
     strong = frozenset(i for i, t in enumerate(ranked) if t.state == "winner")
-    columns = ("trial", *names, *fixed, "state", "reason")
+    columns = ("trial", "state", *names, *fixed, "reason")
     return Table("trials", "Candidates", columns, frozenset(numeric), tuple(rows), strong)
 
 
@@ -90,18 +90,21 @@ def proxies_table(sweep: SweepRecord) -> Table | None:
     rows = []
     for run in runs:
         n_params, flops = (None, None) if run.recipe is None else (run.recipe.n_params, run.recipe.flops)
+        done = float(run.steps[-1]) if run.steps.size else 0.0
+        flops = flops * done / run.horizon if flops and run.horizon else None
         rows.append(
             (
                 Cell(run.run_id, run.run_id),
                 Cell("" if n_params is None else f"{n_params:,.0f}", n_params),
                 *(Cell(number_text(run.settings.get(name)), run.settings.get(name)) for name in names),
-                Cell(f"{run.steps[-1]:.0f}" if run.steps.size else "", float(run.steps[-1]) if run.steps.size else None),
+                Cell(f"{done:.0f}", done),
                 _loss(run.curve().final_loss),
                 Cell("" if flops is None else f"{flops:.2e}", flops),
             )
         )
     columns = ("proxy", "parameters", *names, "steps", "final loss", "FLOPs")
-    return Table("proxies", "Proxies", columns, frozenset(columns) - {"proxy"}, tuple(rows))
+    numeric = {*columns} - {"proxy", *names} | _numeric(names, [run.settings for run in runs])
+    return Table("proxies", "Proxies", columns, frozenset(numeric), tuple(rows))
 
 
 def stopping_table(points: Sequence[StoppingPoint]) -> Table | None:
@@ -128,6 +131,11 @@ def _loss(value: float | None) -> Cell:
 
 def _pct(value: float | None) -> Cell:
     return Cell("" if value is None else f"{value:.2f}", value)
+
+
+def _numeric(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the names whose values are numbers everywhere."""
+    return {name for name in names if all(_is_number(one.get(name)) for one in settings)}
 
 
 def _is_number(value: Any) -> bool:

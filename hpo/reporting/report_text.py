@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 from hpo.reporting.decision_trail import reason_text
 from hpo.reporting.stopping_points import picked_regret
 from hpo.reporting.sweep_files import SweepRecord, TrialRecord
-from hpo.reporting.sweep_words import about_left, settings_text, share_text
+from hpo.reporting.sweep_words import count_text, settings_text, share_text, span_text
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+LARGE_MISFIT = 3.0
+_LISTED = 12
 _ENDED_BADLY = ("diverged", "out of memory", "failed", "not started")
-NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,6 @@ def flops_text(flops: float) -> str:
     """Return FLOPs as ``1.27 × 10¹³``."""
     mantissa, _, exponent = f"{flops:.2e}".partition("e")
     return f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPTS)}" if flops else "0"
-
-
-def count_text(n: int) -> str:
-    """Return a small number in letters."""
-    return NUMBERS[n] if 0 <= n < len(NUMBERS) else str(n)
 
 
 def headline(sweep: SweepRecord) -> str:
@@ -99,7 +96,8 @@ def _how_forecast(sweep: SweepRecord, winner: TrialRecord) -> Iterator[str]:
     error = 100 * (f["final_loss"] - final) / abs(final) if final else 0.0
     interval = "" if f.get("lower") is None else f" (90 % interval {f['lower']:.4f} to {f['upper']:.4f})"
     off = "as it came out" if abs(error) < 0.005 else f"{abs(error):.2g} % too {'high' if error > 0 else 'low'}"
-    yield f"From the first {share_text(fraction)} of its training it was forecast to end at {f['final_loss']:.4f}{interval}: {off}."
+    forecast = f"it was forecast to end at {f['final_loss']:.4f}{interval}"
+    yield f"From the first {share_text(fraction)} of its training {forecast}: {off}."
 
 
 def _by_how_much(sweep: SweepRecord, winner: TrialRecord) -> Iterator[str]:
@@ -126,13 +124,11 @@ def _verified(sweep: SweepRecord) -> Iterator[str]:
         return
     finals = [t for t in sweep.trials if t.final_loss is not None]
     best = min(finals, key=lambda t: t.final_loss or 0.0)
+    then = f"Afterwards the stopped candidates were trained to their end too: of all {len(finals)}"
     if regret <= 0:
-        yield f"Afterwards all {len(finals)} candidates were trained to their end: it is the best of them."
+        yield f"{then}, the winner is the best."
     else:
-        yield (
-            f"Afterwards all {len(finals)} candidates were trained to their end: trial {best.number} ends lower "
-            f"({best.final_loss:.4f}), so the pick is {regret:.2g} % off."
-        )
+        yield f"{then}, trial {best.number} ends lowest ({best.final_loss:.4f}), so the pick is {regret:.2g} % off."
 
 
 def cards(sweep: SweepRecord) -> list[Card]:
@@ -148,7 +144,7 @@ def _result_cards(sweep: SweepRecord, result: Mapping[str, Any]) -> Iterator[Car
     yield Card(word, share_text(abs(saved)), f"{flops_text(spent)} of {flops_text(full)} FLOPs, proxies counted")
     seconds = float(result["seconds"])
     if spent > 0:
-        yield Card("time", about_left(seconds), f"all candidates to their end: about {about_left(seconds * full / spent)}")
+        yield Card("time", span_text(seconds), f"all candidates to their end: about {span_text(seconds * full / spent)}")
     price = result.get("price")
     if price is not None and spent > 0:
         yield Card(
@@ -161,7 +157,7 @@ def _result_cards(sweep: SweepRecord, result: Mapping[str, Any]) -> Iterator[Car
         inside = _is_inside(result)
         yield Card("forecast error", f"{error:+.2g} %", f"of the winner; {'inside' if inside else 'outside'} its 90 % interval")
     if result.get("break_even_trials") is not None:
-        yield Card("pays from", f"{result['break_even_trials']} candidates", f"this sweep had {len(sweep.trials)}")
+        yield Card("pays from", str(result["break_even_trials"]), f"candidates on; this sweep had {len(sweep.trials)}")
 
 
 def _is_inside(result: Mapping[str, Any]) -> bool:
@@ -189,19 +185,18 @@ def picks(sweep: SweepRecord) -> list[Pick]:
     if result is None or result.get("winner") is None:
         return []
     rules = (
-        ("forecast", "this sweep", "the lowest forecast final loss", result["winner"], "ours"),
+        ("this sweep", "by forecast, then by what was measured", result["winner"], "ours"),
         (
             "current best",
-            "current best",
-            f"the lowest loss so far at {share_text(sweep.at)}",
+            f"by the lowest loss so far, at {share_text(sweep.at)}",
             result.get("current_best_pick"),
             "current_best",
         ),
-        ("transfer", "transfer", "the settings best on the proxies", result.get("transfer_pick"), "transfer"),
+        ("transfer", "the settings that were best on the proxies", result.get("transfer_pick"), "transfer"),
     )
     return [
         Pick(name, how, settings_text(settings), _final_of(sweep, settings), picked_regret(result, key), key == "ours")
-        for _, name, how, settings, key in rules
+        for name, how, settings, key in rules
         if settings is not None
     ]
 
@@ -236,20 +231,32 @@ def notices(sweep: SweepRecord, watched: Sequence[Notice] = ()) -> list[Notice]:
 
 
 def _bad_endings(sweep: SweepRecord) -> Iterator[Notice]:
+    ended: dict[tuple[str, str, str], list[str]] = {}
     for trial in sweep.trials:
         if trial.state in _ENDED_BADLY:
-            level = "note" if trial.state == "not started" else "alarm"
-            why = f": {reason_text(trial.reason)}" if trial.reason else ""
-            yield Notice(level, f"Trial {trial.number} ({settings_text(trial.settings)}) {_ended_words(trial.state)}{why}.")
+            ended.setdefault(("candidate", trial.state, reason_text(trial.reason)), []).append(str(trial.number))
     for run in sweep.state.proxies:
-        if run.state.replace("_", " ") in _ENDED_BADLY:
-            yield Notice("alarm", f"Proxy {run.name} {_ended_words(run.state.replace('_', ' '))}: {run.message}.")
+        if (state := run.state.replace("_", " ")) in _ENDED_BADLY:
+            ended.setdefault(("proxy", state, _without_step(run.message)), []).append(run.name)
+    for (kind, state, why), names in ended.items():
+        level = "note" if state == "not started" else "alarm"
+        yield Notice(level, f"{_many(kind, names)} {_ended_words(state, len(names))}{f': {why}' if why else ''}.")
 
 
-def _ended_words(state: str) -> str:
-    return {"out of memory": "ran out of memory", "not started": "was not started"}.get(
-        state, f"has {state}" if state == "failed" else state
-    )
+def _many(kind: str, names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+    if kind == "candidate":
+        return f"Trial {shown}" if len(names) == 1 else f"Trials {shown}"
+    return f"Proxy {shown}" if len(names) == 1 else f"Proxies {shown}"
+
+
+def _without_step(message: str) -> str:
+    return re.sub(r" at step \d+$", "", message)
+
+
+def _ended_words(state: str, count: int) -> str:
+    be = "was" if count == 1 else "were"
+    return {"out of memory": "ran out of memory", "not started": f"{be} not started"}.get(state, state)
 
 
 def _spent(sweep: SweepRecord) -> Iterator[Notice]:
@@ -264,14 +271,17 @@ def _spent(sweep: SweepRecord) -> Iterator[Notice]:
 
 
 def _unjudged(sweep: SweepRecord) -> Iterator[Notice]:
+    unknown: dict[str, list[str]] = {}
     for trial in sweep.trials:
         status = trial.forecast.get("status")
-        if status not in (None, "ok", "complete"):
-            yield Notice("note", f"Trial {trial.number} could not be forecast: {reason_text(str(status))}.")
-    misfits = [t for t in sweep.trials if (t.forecast.get("misfit") or 0.0) > 3.0]
+        if status not in (None, "ok", "complete") and trial.state not in _ENDED_BADLY:
+            unknown.setdefault(reason_text(str(status)), []).append(str(trial.number))
+    for why, names in unknown.items():
+        yield Notice("note", f"{_many('candidate', names)} could not be forecast: {why}.")
+    misfits = [str(t.number) for t in sweep.trials if (t.forecast.get("misfit") or 0.0) > LARGE_MISFIT]
     if misfits:
-        names = ", ".join(str(t.number) for t in misfits)
-        yield Notice("note", f"Trials {names} follow the proxies' curve badly (misfit above 3): their forecasts deserve doubt.")
+        doubt = f"the proxies' curve badly (misfit above {LARGE_MISFIT:g}): their forecasts deserve doubt"
+        yield Notice("note", f"{_many('candidate', misfits)} followed {doubt}.")
 
 
 def _settled(sweep: SweepRecord) -> Iterator[Notice]:

@@ -1,7 +1,7 @@
 """A sweep as its run folder tells it: running, killed, failed or finished, of this version or an older one.
 
-Only files are read, and each is optional: a run folder without a progress log or a result still gives its trials and their curves.
-What cannot be read is named in :attr:`SweepRecord.notes`.
+Only files are read, and each is optional: a run folder without a progress log or a result still gives its trials and their
+curves. What cannot be read is named in :attr:`SweepRecord.notes`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ class SweepRecord:
     def n_interruptions(self) -> int:
         """How often a driver took over from one that had not finished."""
         kinds = [event["event"] for event in self.events if event["event"] in ("driver", "finished")]
-        return sum(a == b == "driver" for a, b in zip(kinds, kinds[1:], strict=False))
+        return sum(a == b == "driver" for a, b in pairwise(kinds))
 
 
 def read_sweep(folder: Path) -> SweepRecord:
@@ -171,7 +172,7 @@ class _Reader:
         found: dict[str, RecordedRun] = {}
         for path in sorted((self._folder / "curves").glob("*.parquet")):
             try:
-                found |= {path.stem: run for run in read_runs(path)}
+                found[path.stem] = read_runs(path)[0]
             except ValueError as error:
                 self._note(f"curves/{path.name}", error)
         return found

@@ -6,6 +6,7 @@ came to its end.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -154,8 +155,13 @@ class SweepState:
         return (now - self._first_start) * (self.total_flops - self.done_flops) / here
 
     def ranked(self) -> list[RunState]:
-        """Return the runs, those first that matter most now: running, then likeliest winners, what waits last."""
-        return sorted(self.runs.values(), key=lambda run: (_ORDER.get(run.state, 5), run.role == "proxy", -(run.p_best or 0.0)))
+        """Return the runs, those first that matter most now: running, then likeliest winners or lowest losses, waiting last."""
+
+        def place(run: RunState) -> tuple[int, bool, float, float]:
+            loss = math.inf if run.loss is None else run.loss
+            return _ORDER.get(run.state, 5), run.role == "proxy", -(run.p_best or 0.0), loss
+
+        return sorted(self.runs.values(), key=place)
 
     def _driver(self, event: Event) -> None:
         self.driver, self.finished = event, None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
 
 def about_left(seconds: float) -> str:
     """Return a span of time: ``0:42``, ``12:05``, ``3 h 10 min``, ``2.5 days``."""
@@ -13,6 +15,21 @@ def about_left(seconds: float) -> str:
         return f"{minutes}:{rest:02d}"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes:02d} min" if hours < 48 else f"{seconds / 86400:.1f} days"
+
+
+def span_text(seconds: float) -> str:
+    """Return a span of time with its units: ``42 s``, ``5 min 10 s``, ``3 h 10 min``, ``2.5 days``."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest} s" if minutes < 10 else f"{minutes} min"
+    return about_left(seconds)
+
+
+def count_text(n: int) -> str:
+    """Return a small number in letters."""
+    return _NUMBERS[n] if 0 <= n < len(_NUMBERS) else str(n)
 
 
 def number_text(value: Any) -> str:
