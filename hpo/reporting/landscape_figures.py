@@ -141,7 +141,8 @@ def _axis(values: FloatArray, log: bool) -> dict[str, Any]:
         return {"range": [low - pad, high + pad]}
     a, b = math.log10(low), math.log10(high)
     pad = 0.06 * (b - a)
-    ticks = [m * 10.0**k for k in range(math.floor(a) - 1, math.ceil(b) + 1) for m in (1, 2, 5)]
+    leading = (1, 2, 5) if b - a < 1.4 else (1, 3) if b - a < 2.5 else (1,)
+    ticks = [m * 10.0**k for k in range(math.floor(a) - 1, math.ceil(b) + 1) for m in leading]
     shown = [t for t in ticks if a - pad <= math.log10(t) <= b + pad]
     told = {"tickvals": shown, "ticktext": [f"{t:.3g}" for t in shown]} if b - a < 3 else {}
     return {"type": "log", "range": [a - pad, b + pad], **told}

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, Self
 
-from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -24,6 +24,11 @@ PLAIN_EVERY_S = 15.0
 """Where there is no terminal, no longer silence than this while trials report."""
 ROOMY = 110
 """Columns from which a trial's settings are shown."""
+NARROW = 76
+"""Columns below which the interval and the reason are left out."""
+_COLUMNS = ("trial", "settings", "done", "loss", "forecast", "±", "P(best)", "state", "reason")
+_NUMERIC = ("done", "loss", "forecast", "±", "P(best)")
+_FOR_WIDE = {"±", "reason"}
 _STYLES = {"running": "green", "complete": "bold", "stopped": "dim", "waiting": "dim", **dict.fromkeys(ENDED_BADLY, "red")}
 _HEAD_LINES = 8
 """Lines above and below the rows of the table: four or five of the head, the table's own head, its caption, the cursor's."""
@@ -156,29 +161,35 @@ def _table(state: SweepState, n_lines: int, width: int) -> Table:
     """Return the table of the first ``n_lines`` runs; its caption counts the others."""
     ranked = state.ranked()
     shown = ranked[:n_lines]
-    roomy = width >= ROOMY
+    left_out = {"settings"} if width < ROOMY else set()
+    columns = [name for name in _COLUMNS if name not in left_out | (_FOR_WIDE if width < NARROW else set())]
     table = Table(box=None, pad_edge=False, header_style="bold", caption_justify="left", caption_style="dim")
-    for column in ("trial", *(["settings"] if roomy else []), "done", "loss", "forecast", "±", "P(best)", "state", "reason"):
-        right = column in ("done", "loss", "forecast", "±", "P(best)")
-        table.add_column(column, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
+    for name in columns:
+        least = max((len(run.name) for run in shown), default=0) if name == "trial" else None
+        justify: JustifyMethod = "right" if name in _NUMERIC else "left"
+        table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", min_width=least)
     for run in shown:
-        settings = [settings_text(run.settings)] if roomy else []
-        table.add_row(*map(Text, (run.name, *settings, *_numbers(run), run.state, _reason(run))), style=_STYLES.get(run.state))
+        cells = _cells(run)
+        table.add_row(*(Text(cells[name]) for name in columns), style=_STYLES.get(run.state))
     hidden = SweepState(runs={run.name: run for run in ranked[n_lines:]}).counts
     if hidden:
         table.caption = "and " + ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in hidden.most_common())
     return table
 
 
-def _numbers(run: RunState) -> tuple[str, ...]:
+def _cells(run: RunState) -> dict[str, str]:
     half = None if run.lower is None or run.upper is None else (run.upper - run.lower) / 2
-    return (
-        f"{run.fraction:.0%}",
-        "" if run.loss is None else f"{run.loss:.4f}",
-        "" if run.forecast is None else f"{run.forecast:.4f}",
-        "" if half is None else f"{half:.4f}",
-        "" if run.p_best is None else f"{run.p_best:.3f}",
-    )
+    return {
+        "trial": run.name,
+        "settings": settings_text(run.settings),
+        "done": f"{run.fraction:.0%}",
+        "loss": "" if run.loss is None else f"{run.loss:.4f}",
+        "forecast": "" if run.forecast is None else f"{run.forecast:.4f}",
+        "±": "" if half is None else f"{half:.4f}",
+        "P(best)": "" if run.p_best is None else f"{run.p_best:.3f}",
+        "state": run.state.replace("_", " "),
+        "reason": _reason(run),
+    }
 
 
 def _reason(run: RunState) -> str:
