@@ -8,6 +8,7 @@ decisions. Its settings are there as text and, once it has ended, as hyperparame
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,7 +30,7 @@ class TensorBoardTracker:
     def __init__(self, folder: Path) -> None:
         from tensorboardX import SummaryWriter
 
-        self._folder, self._make = folder, SummaryWriter
+        self._folder, self._make, self._n_opened = folder, SummaryWriter, 0
         self._runs: dict[str, Event] = {}
         self._steps: dict[str, int] = {}
         self._losses: dict[str, float] = {}
@@ -77,7 +78,9 @@ class TensorBoardTracker:
 
     def _writer(self, name: str) -> SummaryWriter:
         if name not in self._writers:
-            self._writers[name] = self._make(str(self._folder / name), flush_secs=10)
+            self._n_opened += 1  # a file's own name tells only the second in which it was opened
+            suffix = f".{os.getpid()}.{self._n_opened}"
+            self._writers[name] = self._make(str(self._folder / name), flush_secs=10, filename_suffix=suffix)
             settings = ", ".join(f"{key} = {value}" for key, value in self._runs[name]["settings"].items())
             self._writers[name].add_text("settings", settings, 0)
         return self._writers[name]

@@ -37,11 +37,14 @@ class WandbTracker:
         self._about: dict[str, Event] = {}
         self._steps: dict[str, int] = {}
         self._open: dict[str, Any] = {}
+        self._said: dict[str, dict[str, Any]] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for name in list(self._said):  # decided about after its training
+            self._run(name)
         for name in list(self._open):
             self._open.pop(name).finish()
 
@@ -64,12 +67,11 @@ class WandbTracker:
             self._open.pop(name).finish()
 
     def _decided(self, name: str, event: Event) -> None:
+        """Note a decision; that on a run which does not train now waits until it does, or for the end."""
         keys = ("action", "reason", "fraction", "forecast", "lower", "upper", "p_best")
-        said = {f"decision/{key}": event[key] for key in keys if event.get(key) is not None}
-        was_open = name in self._open
-        self._run(name).summary.update(said)
-        if not was_open:  # decided between two parts of its training
-            self._open.pop(name).finish()
+        self._said[name] = {f"decision/{key}": event[key] for key in keys if event.get(key) is not None}
+        if name in self._open:
+            self._run(name)
 
     def _run(self, name: str) -> Any:
         if name not in self._open:
@@ -86,4 +88,6 @@ class WandbTracker:
                 reinit="create_new",
                 settings=self._wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True),
             )
+        if name in self._said:
+            self._open[name].summary.update(self._said.pop(name))
         return self._open[name]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 
 from hpo.engine.commands_file import CommandsFile
 from hpo.engine.hand import Hand
 from hpo.engine.job_queue import JobQueue
+from hpo.engine.judging import Judgement
 from hpo.engine.plan import Plan, Run
 from hpo.engine.progress import SweepProgress
 from hpo.engine.ray_cluster import ray_for
@@ -87,6 +88,13 @@ class Context:
         finally:
             self.hand.enqueue = lambda _run: None
             self.stopwatch.save()
+
+    def write_judgement(self, judgement: Judgement, news: Collection[str]) -> None:
+        """Write a judgement, and tell the verdicts on the runs named in ``news``."""
+        self.folder.write_decisions(judgement.to_lines())
+        for verdict in judgement.verdicts:
+            if verdict.run in news:
+                self.progress.decided(verdict.run, verdict.action, verdict.reason, verdict.told)
 
     def give_up(self, what: str) -> None:
         """Close the trials that ended badly and raise :class:`SweepError` with the first one's trouble."""

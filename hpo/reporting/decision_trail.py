@@ -33,7 +33,7 @@ def trail_of(
     name: str,
     *,
     events: Sequence[Event],
-    decision: Mapping[str, Any] | None,
+    decisions: Sequence[Mapping[str, Any]],
     of_rule: Sequence[Mapping[str, Any]],
     commands: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]],
 ) -> list[TrailLine]:
@@ -43,8 +43,8 @@ def trail_of(
     ----------
     events : sequence
         Of the progress log, about it and its further runs; empty in a run folder of an older version.
-    decision : dict, optional
-        Its line in ``decisions.jsonl``; used where ``events`` hold no decision.
+    decisions : sequence
+        Its lines in ``decisions.jsonl``; used where ``events`` hold no decision.
     of_rule : sequence
         Its decisions in ``events.jsonl``; likewise.
     commands : sequence of (command, answer)
@@ -54,8 +54,8 @@ def trail_of(
     if not any(line.is_decision for line in lines):
         if of_rule:
             lines += [_decided({**one, "time": None}, count) for one, count in _grouped(of_rule)]
-        elif decision is not None:
-            lines.append(_decided({**decision.get("numbers", {}), **decision, **_flat(decision)}, 1))
+        else:
+            lines += [_decided({**one.get("numbers", {}), **one, **_flat(one)}, 1) for one in decisions]
     lines += [line for command, answer in commands for line in _asked(command, answer)]
     return sorted(lines, key=lambda line: (line.time is None, line.time or 0.0))
 
@@ -82,7 +82,8 @@ def _decided(event: Mapping[str, Any], count: int) -> TrailLine:
     goes = "stop" if event.get("action") == "stop" else "go on"
     parts = [f"{goes}: {reason_text(str(event.get('reason', '')))}"]
     if event.get("fraction") is not None:
-        parts.append(f"judged at {share_text(event['fraction'])}" + (f" for the {count}th time" if count > 1 else ""))
+        at = f"at {share_text(event['fraction'])}"
+        parts.append(f"judged {at}" if count == 1 else f"judged {count} times, last {at}")
     if event.get("forecast") is not None:
         interval = ""
         if event.get("lower") is not None and event.get("upper") is not None:

@@ -191,7 +191,8 @@ class _Reader:
         self, result: Mapping[str, Any] | None, state: SweepState, runs: Mapping[str, RecordedRun], events: list[Event]
     ) -> tuple[TrialRecord, ...]:
         """Return the candidates, by number."""
-        decisions = {str(line["run"]): line for line in self.lines("decisions.jsonl") if "run" in line and "trial" in line}
+        verdicts = [line for line in self.lines("decisions.jsonl") if "run" in line and "trial" in line]
+        decisions = {str(line["run"]): line for line in verdicts}  # of several looks the last holds
         told = {trial["number"]: trial for trial in (result or {}).get("trials", []) if "number" in trial}
         names = _names(state, decisions, runs, [folder.name for folder in (self._folder / "trials").glob("trial-*")])
         commands, answers = self.lines("commands.jsonl"), {a["id"]: a for a in self.lines("answers.jsonl") if "id" in a}
@@ -203,7 +204,7 @@ class _Reader:
             trail = trail_of(
                 name,
                 events=happened.get(name, []),
-                decision=decision,
+                decisions=[line for line in verdicts if line["run"] == name],
                 of_rule=of_rule.get(name, []),
                 commands=[(c, answers.get(c.get("id"))) for c in commands if c.get("trial") == name],
             )

@@ -276,4 +276,4 @@ def test_under_prune_repeated_judgements_are_counted(tmp_path: Path) -> None:
     sweep_here(tmp_path / "run", pruned)
     text = words(tmp_path / "run")
     assert re.search(r"stop: its forecast final value is worse than the best, judged at \d+ %", text)
-    assert re.search(r"go on: .{,80}judged at \d+ % for the \d+th time", text)
+    assert re.search(r"go on: .{,80}judged \d+ times, last at \d+ %", text)
