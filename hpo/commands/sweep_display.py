@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hpo.adapters.tensorboard_tracker import TensorBoardTracker
-    from hpo.adapters.wandb_tracker import WandbTracker
     from hpo.engine.plan import Plan
     from hpo.engine.progress import Listener, SweepProgress
     from hpo.engine.run_folder import RunFolder
@@ -46,7 +44,7 @@ def displayed(plan: Plan, folder: RunFolder) -> Iterator[SweepProgress]:
         report_after_sweep(folder, progress.say)
 
 
-def _tracker(name: str, plan: Plan, folder: RunFolder) -> TensorBoardTracker | WandbTracker:
+def _tracker(name: str, plan: Plan, folder: RunFolder) -> AbstractContextManager[Listener]:
     from hpo.adapters.tensorboard_tracker import TensorBoardTracker
     from hpo.adapters.wandb_tracker import WandbTracker
     from hpo.engine.config import InputError

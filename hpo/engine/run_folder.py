@@ -8,6 +8,7 @@
     RUN/model.json       the model fitted on the proxies   RUN/trials/<name>/   a run's log, outcome and checkpoint
     RUN/events.jsonl     what the rule prune saw and said  RUN/commands.jsonl   what people asked for (answers.jsonl: got)
     RUN/winner.yaml      the winner, to be run again       RUN/next-size.yaml   the start of a larger sweep
+    RUN/report.html      all of it to look at              RUN/logs/progress.jsonl  what the drivers saw happen
 """
 
 from __future__ import annotations

@@ -159,7 +159,8 @@ class SweepState:
 
         def place(run: RunState) -> tuple[int, bool, float, float]:
             loss = math.inf if run.loss is None else run.loss
-            return _ORDER.get(run.state, 5), run.role == "proxy", -(run.p_best or 0.0), loss
+            comes_later = (run.role == "proxy") != (run.state == WAITING)  # proxies begin first and matter less afterwards
+            return _ORDER.get(run.state, 5), comes_later, -(run.p_best or 0.0), loss
 
         return sorted(self.runs.values(), key=place)
 
