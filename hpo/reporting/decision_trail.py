@@ -79,6 +79,8 @@ def _ended(event: Event) -> str:
 
 
 def _decided(event: Mapping[str, Any], count: int) -> TrailLine:
+    if event.get("reason") == "complete" and event.get("forecast") is not None:  # that "forecast" is its measured end
+        return TrailLine(_seconds(event.get("time")), f"is complete, with a final loss of {event['forecast']:.4f}")
     goes = "stop" if event.get("action") == "stop" else "go on"
     parts = [f"{goes}: {reason_text(str(event.get('reason', '')))}"]
     if event.get("fraction") is not None:

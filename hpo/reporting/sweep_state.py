@@ -194,6 +194,8 @@ class SweepState:
         self._move(run, int(event["step"]))
 
     def _decided(self, run: RunState, event: Event) -> None:
+        if event["reason"] == "complete":  # that "forecast" is its measured end
+            return
         run.reason, run.decided_at = str(event["reason"]), event.get("fraction")
         run.is_tied = bool(event.get("is_tied"))
         if event.get("forecast") is not None:

@@ -53,6 +53,12 @@ def test_a_selected_candidate_goes_on_and_is_complete_at_its_end() -> None:
     assert state.runs["a"].state == "complete"
 
 
+def test_the_measured_end_of_a_complete_run_is_not_taken_for_its_forecast() -> None:
+    state = SweepState.of([run("a"), *trained("a", 20), decided("a", "continue", forecast=1.9, lower=1.8, upper=2.0)])
+    state.take(decided("a", "continue", reason="complete", forecast=1.85, lower=1.85, upper=1.85))
+    assert (state.runs["a"].forecast, state.runs["a"].lower, state.runs["a"].reason) == (1.9, 1.8, "r")
+
+
 def test_a_new_driver_counts_no_step_twice_and_nothing_runs_without_one() -> None:
     begun = {"name": "s", "rule": "select", "at": 0.2, "total_flops": 200.0}
     before = [event("driver") | begun, run("a"), event("started", "a", until=20), event("reported", "a", step=10, loss=2.0)]
