@@ -69,7 +69,7 @@ class Posterior:
 
 def posterior_of(sweep: SweepRecord) -> Posterior | None:
     """Return the posterior over the searched values; None without proxies that tell a landscape, or without forecasts."""
-    judged = [trial for trial in sweep.trials if _cut(trial, sweep.at) is not None]
+    judged = [trial for trial in sweep.trials if _known(trial, sweep.at) is not None]
     numeric = numeric_parameters(sweep.trials)
     if sweep.model is None or len(judged) < 2 or not numeric:
         return None
@@ -111,7 +111,7 @@ class _Surface:
 
     def __init__(self, landscape: Landscape, model: CollapseModel, trials: Sequence[TrialRecord], at: float) -> None:
         plain = CollapseModel(model.references, replace(model.settings, landscape=False, n_draws=4000))
-        curves = [curve for trial in trials if (curve := _cut(trial, at)) is not None]
+        curves = [curve for trial in trials if (curve := _known(trial, at)) is not None]
         made = plain.forecast_many(curves, np.random.default_rng(0))
         known = [i for i in range(len(curves)) if np.isfinite(made.draws[:, i]).all()]
         self._landscape, self._curves = landscape, curves
@@ -158,12 +158,12 @@ def _point_of(settings: Mapping[str, Any], curve: Curve) -> Point:
     return point_of(None, {**settings, **({_SIZE: float(n_params)} if n_params else {})})
 
 
-def _cut(trial: TrialRecord, at: float) -> Curve | None:
-    """Return a candidate's curve up to the stopping point; None if it is not there yet or has diverged."""
-    if trial.run is None or trial.run.horizon is None or (trial.fraction or 0.0) < at * 0.98:
+def _known(trial: TrialRecord, at: float) -> Curve | None:
+    """Return all of a candidate's curve; None if it has not come to the stopping point or has diverged."""
+    curve = trial.curve
+    if curve is None or (curve.fraction_seen or 0.0) < at * 0.98 or curve.nonfinite_step is not None:
         return None
-    curve = trial.run.curve(at)
-    return curve if curve.nonfinite_step is None and curve.n_points > 0 and curve.metric.transform == "log" else None
+    return curve if curve.metric.transform == "log" else None
 
 
 def _order(trial: TrialRecord) -> float:

@@ -259,6 +259,8 @@ def _error_says(sweep: SweepRecord, points: Sequence[StoppingPoint]) -> str:
     says = f"After {share_text(here.fraction)} forecasts were {here.error_pct:.2g} % off on average"
     if here.apart_pct is None:
         return f"{says} (one candidate was trained to its end; --verify trains all)."
+    if here.apart_pct > 0.8 * here.error_pct:
+        return f"{says}; they share little of that, so it bears on the ranking."
     return f"{says}, {here.apart_pct:.2g} % once what all share is taken off: a common shift changes no ranking."
 
 

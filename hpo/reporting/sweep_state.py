@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,7 +99,11 @@ class SweepState:
         return state
 
     def take(self, event: Event) -> None:
-        """Take the next event; one of an unknown kind, or about a run that is not known, changes nothing."""
+        """Take the next event; one of an unknown kind or form, or about a run that is not known, changes nothing."""
+        with suppress(KeyError, TypeError, ValueError, ZeroDivisionError):  # of another version, or another hand
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
         self.last_time = float(event["time"])
         if event["event"] == "run":
             self._add(event)
@@ -180,6 +185,8 @@ class SweepState:
             return
         fields = ("name", "role", "number", "settings", "n_steps", "stop_step", "flops", "of")
         run = RunState(**{key: event[key] for key in fields}, step=int(event["step"]), until=int(event["stop_step"]))
+        run.number = None if run.number is None else int(run.number)
+        run.settings, run.n_steps, run.flops = dict(run.settings), int(run.n_steps), float(run.flops)
         self.runs[run.name] = run
         if event.get("counted", True):
             self.done_flops += run.flops_at(run.step)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hpo.adapters.progress_log import Event
 from hpo.reporting.sweep_state import SweepState
@@ -83,6 +85,35 @@ def test_unknown_events_and_runs_change_nothing() -> None:
     state = SweepState.of([run("a"), event("novelty", "a"), event("reported", "b", step=3, loss=1.0)])
     assert state.runs["a"].step == 0
     assert list(state.runs) == ["a"]
+
+
+SCALARS = st.one_of(
+    st.none(), st.integers(-5, 200), st.floats(allow_nan=True), st.text(max_size=5), st.sampled_from(["a", "b"])
+)
+KEYS = (
+    "name",
+    "role",
+    "number",
+    "settings",
+    "n_steps",
+    "stop_step",
+    "flops",
+    "of",
+    "step",
+    "loss",
+    "status",
+    "action",
+    "reason",
+)
+KINDS = ("driver", "run", "expect", "started", "reported", "decided", "ended", "said", "finished", "novelty")
+
+
+@given(st.lists(st.tuples(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(KEYS), SCALARS)), max_size=12))
+def test_no_event_of_whatever_form_breaks_the_state(found: list[tuple[str, dict[str, object]]]) -> None:
+    state = SweepState.of([run("a"), *({**about, "event": kind, "time": 1.0} for kind, about in found)])
+    assert "a" in state.runs
+    state.ranked()
+    _ = state.saved_fraction, state.fraction, state.counts, state.seconds_left(2.0)
 
 
 def test_runs_are_ranked_by_what_matters_now() -> None:
