@@ -1,8 +1,9 @@
 """The landscape of final losses over what was searched: the posterior that the candidates' forecasts rest on, between them too.
 
 The prior is the landscape of the proxies (:mod:`hpo.core.landscape`) over the searched values and the model's size, its common
-level left free; the candidates' prefixes update it (:func:`hpo.core.landscape.update`) exactly as in the sweep, with further
-points of the same landscape carried along that no run was trained at.
+level left free; what is known of the candidates, final losses and forecasts, updates it
+(:func:`hpo.core.landscape.update`) as in the sweep, with further points of the same landscape carried along that no run was
+trained at.
 """
 
 from __future__ import annotations

@@ -10,21 +10,25 @@ import json
 import re
 import shutil
 import sys
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 from sweeps_here import SCRIPT, Killed, config, sweep_here
 
+from hpo.adapters.curve_files import RecordedRun
 from hpo.commands.report import report_after_sweep, write_report
 from hpo.engine.commands_file import Answer, CommandsFile
 from hpo.engine.context import SweepError
 from hpo.engine.run_folder import RunFolder
 from hpo.reporting.report_page import page
 from hpo.reporting.report_tables import Cell, Table
+from hpo.reporting.stopping_points import point_at, stopping_points
 from hpo.reporting.sweep_files import read_sweep
 
 pytestmark = pytest.mark.timeout(120)
@@ -154,6 +158,33 @@ def _with_colours(value: Any) -> Any:
     if isinstance(value, list):
         return [_with_colours(one) for one in value]
     return {key: _with_colours(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def test_what_other_stopping_points_would_have_given_agrees_with_the_sweep_at_its_own(verified: RunFolder) -> None:
+    sweep, result = read_sweep(verified.path), json.loads(verified.result.read_text())
+    here = point_at(stopping_points(sweep), 0.2)
+    assert here is not None
+    known = [t for t in result["trials"] if t["actual_final_loss"] is not None]
+    errors = [100 * (t["forecast"]["final_loss"] / t["actual_final_loss"] - 1) for t in known]
+    assert here.n_judged == len(known) == 8
+    assert here.bias_pct == pytest.approx(sum(errors) / 8)
+    assert here.error_pct == pytest.approx(sum(map(abs, errors)) / 8)
+    assert here.regret_pct == pytest.approx(result["regret_pct"]["ours"])
+    assert here.current_best_regret_pct == pytest.approx(result["regret_pct"]["current_best"])
+
+
+def test_nothing_of_a_run_after_the_stopping_point_bears_on_it(verified: RunFolder) -> None:
+    sweep = read_sweep(verified.path)
+    changed = [replace(t, run=_doubled_after(t.run, 0.35)) for t in sweep.trials]
+    before, after = stopping_points(sweep), stopping_points(replace(sweep, trials=tuple(changed)))
+    assert [p for p in before if p.fraction <= 0.35] == [p for p in after if p.fraction <= 0.35]
+    assert [p for p in before if p.fraction > 0.35] != [p for p in after if p.fraction > 0.35]
+
+
+def _doubled_after(run: RecordedRun | None, fraction: float) -> RecordedRun | None:
+    if run is None or run.horizon is None:
+        return run
+    return replace(run, values=np.where(run.steps > fraction * run.horizon, 2 * run.values, run.values))
 
 
 def test_tables_can_be_downloaded_with_the_numbers_of_the_result(verified: RunFolder, shown: Elements) -> None:
