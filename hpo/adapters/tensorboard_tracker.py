@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from hpo.adapters.progress_log import Event
 
@@ -36,10 +36,8 @@ class TensorBoardTracker:
         self._losses: dict[str, float] = {}
         self._writers: dict[str, SummaryWriter] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Write what is left."""
         for name in list(self._writers):
             self._close(name)
 

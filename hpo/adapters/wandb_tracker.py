@@ -7,11 +7,15 @@ W&B's own environment variables. A resumed sweep goes on with the same W&B runs.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import time
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from hpo.adapters.progress_log import Event
+
+_SECOND = 1.1
 
 
 class WandbTracker:
@@ -28,21 +32,24 @@ class WandbTracker:
     ------
     ImportError
         wandb is not installed.
+    ValueError
+        W&B is to upload and nobody is logged in.
     """
 
     def __init__(self, folder: Path, sweep: str) -> None:
         import wandb
 
+        if os.environ.get("WANDB_MODE", "online") == "online":
+            _log_in(wandb)
         self._wandb, self._folder, self._sweep = wandb, folder, sweep
         self._about: dict[str, Event] = {}
         self._steps: dict[str, int] = {}
         self._open: dict[str, Any] = {}
         self._said: dict[str, dict[str, Any]] = {}
+        self._opened_at: dict[str, float] = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Tell what is left, and end the W&B runs."""
         for name in list(self._said):  # decided about after its training
             self._run(name)
         for name in list(self._open):
@@ -76,6 +83,7 @@ class WandbTracker:
     def _run(self, name: str) -> Any:
         if name not in self._open:
             about = self._about[name]
+            self._wait_for_a_name_of_its_own(name)
             self._open[name] = self._wandb.init(
                 project=os.environ.get("WANDB_PROJECT") or self._sweep,
                 group=self._sweep,
@@ -91,3 +99,19 @@ class WandbTracker:
         if name in self._said:
             self._open[name].summary.update(self._said.pop(name))
         return self._open[name]
+
+    def _wait_for_a_name_of_its_own(self, name: str) -> None:
+        """Wait where a run is opened again within a second: W&B names folders by the second."""
+        since = time.monotonic() - self._opened_at.get(name, -math.inf)
+        if since < _SECOND:
+            time.sleep(_SECOND - since)
+        self._opened_at[name] = time.monotonic()
+
+
+def _log_in(wandb: Any) -> None:
+    """Make sure that somebody is logged in, before a display takes the terminal: W&B asks for a key where there is none."""
+    try:
+        wandb.login()
+    except wandb.errors.Error as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"expected wandb to be logged in (wandb login), or WANDB_MODE=offline; found: {reason}") from None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hpo.adapters.tensorboard_tracker import TensorBoardTracker
+    from hpo.adapters.wandb_tracker import WandbTracker
     from hpo.engine.plan import Plan
-    from hpo.engine.progress import Listener, SweepProgress
+    from hpo.engine.progress import SweepProgress
     from hpo.engine.run_folder import RunFolder
 
 
@@ -29,9 +31,11 @@ def displayed(plan: Plan, folder: RunFolder) -> Iterator[SweepProgress]:
     from hpo.reporting.live_view import sweep_view
 
     with ExitStack() as stack:
+        trackers = [_tracker(name, plan, folder) for name in plan.config.log_to]
         view = stack.enter_context(sweep_view(Console(stderr=True)))
-        trackers: list[Listener] = [stack.enter_context(_tracker(name, plan, folder)) for name in plan.config.log_to]
         progress = SweepProgress([view, *trackers], folder.progress)
+        for tracker in trackers:
+            stack.callback(_close, tracker, progress)
         _begin(progress, plan)
         progress.say(f"run folder {folder.path}")
         try:
@@ -44,7 +48,7 @@ def displayed(plan: Plan, folder: RunFolder) -> Iterator[SweepProgress]:
         report_after_sweep(folder, progress.say)
 
 
-def _tracker(name: str, plan: Plan, folder: RunFolder) -> AbstractContextManager[Listener]:
+def _tracker(name: str, plan: Plan, folder: RunFolder) -> TensorBoardTracker | WandbTracker:
     from hpo.adapters.tensorboard_tracker import TensorBoardTracker
     from hpo.adapters.wandb_tracker import WandbTracker
     from hpo.engine.config import InputError
@@ -55,6 +59,15 @@ def _tracker(name: str, plan: Plan, folder: RunFolder) -> AbstractContextManager
         return WandbTracker(folder.path, plan.config.name)
     except ImportError as error:
         raise InputError.at("log_to", f"{name} to be installed (pip install 'collapse-hpo[logs]')", str(error)) from None
+    except ValueError as error:
+        raise InputError(f"log_to: {error}") from None
+
+
+def _close(tracker: TensorBoardTracker | WandbTracker, progress: SweepProgress) -> None:
+    try:
+        tracker.close()
+    except Exception as error:  # noqa: BLE001 - others' code; the sweep itself is done
+        progress.say(f"{type(tracker).__name__} could not end well: {type(error).__name__}: {error}")
 
 
 def _begin(progress: SweepProgress, plan: Plan) -> None:

@@ -1,7 +1,7 @@
 """What happens in a sweep, as events for whoever listens: the log in the run folder, a display, trackers.
 
 The events are those of :mod:`hpo.adapters.progress_log`. Listeners are called in the driver's thread and should be quick. One
-that raises ``OSError`` or ``RuntimeError`` is dropped with a word: nothing that only shows a sweep may end it.
+that raises is dropped with a word: nothing that only shows a sweep may end it.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class SweepProgress:
         for listener in tuple(self._listeners):
             try:
                 listener(event)
-            except (OSError, RuntimeError) as error:
+            except Exception as error:  # noqa: BLE001 - trackers are others' code and raise what they like
                 self._listeners.remove(listener)
                 self.say(f"no longer told of this sweep: {type(error).__name__}: {error}")
 

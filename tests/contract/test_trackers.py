@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from child_processes import environment_of
 from sweeps_here import config, sweep_here
 
 from hpo.adapters.progress_log import Event
@@ -38,7 +42,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_tensorboard_has_every_report_and_decision_of_a_trial(tmp_path: Path) -> None:
-    with TensorBoardTracker(tmp_path) as tracker:
+    with closing(TensorBoardTracker(tmp_path)) as tracker:
         for event in events():
             tracker(event)
     found = scalars(tmp_path / "trial-03")
@@ -71,7 +75,7 @@ def test_wandb_has_every_report_and_decision_of_a_trial_offline(tmp_path: Path, 
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "logs").mkdir()
-    with WandbTracker(tmp_path, "mine") as tracker:
+    with closing(WandbTracker(tmp_path, "mine")) as tracker:
         for event in events():
             tracker(event)
     files = sorted((tmp_path / "logs" / "wandb").glob("offline-run-*/*.wandb"))
@@ -84,3 +88,16 @@ def test_wandb_has_every_report_and_decision_of_a_trial_offline(tmp_path: Path, 
             settings |= run.settings
     assert sorted(points) == [(10, 2.75), (20, 2.5), (40, 2.0)]
     assert settings["lr"] == 0.01
+
+
+@pytest.mark.slow
+def test_wandb_without_a_login_is_one_line_before_anything_is_trained(tmp_path: Path, repository: Path) -> None:
+    pytest.importorskip("wandb", reason="wandb absent: pip install wandb")
+    code = "import sys; from pathlib import Path; from sweeps_here import *; "
+    code += "sweep_here(Path(sys.argv[1]), {**config(), 'log_to': ['wandb']})"
+    bare = {name: value for name, value in environment_of(repository).items() if not name.startswith("WANDB_")}
+    environment = {**bare, "HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc")}
+    command = [sys.executable, "-c", code, str(tmp_path / "run")]
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert "InputError: log_to: expected wandb to be logged in (wandb login), or WANDB_MODE=offline" in done.stderr
+    assert not any((tmp_path / "run" / "trials").iterdir())
