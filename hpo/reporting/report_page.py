@@ -21,10 +21,10 @@ from hpo.reporting.decision_trail import TrailLine, clock
 from hpo.reporting.landscape_figures import landscape_figures
 from hpo.reporting.posterior_slices import posterior_of
 from hpo.reporting.report_figures import Figure, curves_figure, error_figure, forecast_figure, regret_figure
-from hpo.reporting.report_tables import proxies_table, stopping_table, trials_table
+from hpo.reporting.report_tables import MAX_ROWS, proxies_table, stopping_table, trials_table
 from hpo.reporting.run_watch import watched
 from hpo.reporting.stopping_points import stopping_points
-from hpo.reporting.sweep_files import SweepRecord
+from hpo.reporting.sweep_files import SweepRecord, TrialRecord, rank
 from hpo.reporting.sweep_words import settings_text
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -74,7 +74,7 @@ def page(sweep: SweepRecord, plotly: str) -> str:
         figures={figure.id: figure for figure in figures},
         slices=[figure for figure in figures if figure.id.startswith("slice-")],
         tables=[table for table in (trials_table(sweep), proxies_table(sweep), stopping_table(points)) if table is not None],
-        trails=[(trial, settings_text(trial.settings), [_shown(line) for line in trial.trail]) for trial in sweep.trials],
+        trails=_trails(sweep),
         facts=_facts(sweep),
         config=yaml.safe_dump(sweep.config, sort_keys=False, allow_unicode=True),
         figure_data=_json({figure.id: {"data": figure.data, "layout": figure.layout} for figure in figures}),
@@ -83,6 +83,12 @@ def page(sweep: SweepRecord, plotly: str) -> str:
         scripts=[_markup(script) for script in scripts],
         script_hashes=" ".join(f"'sha256-{_sha256(script)}'" for script in scripts),
     )
+
+
+def _trails(sweep: SweepRecord) -> list[tuple[TrialRecord, str, list[tuple[str, str, bool]]]]:
+    """Return the candidates that the table shows, by number, with their settings and trails in words."""
+    shown = sorted(sorted(sweep.trials, key=rank)[:MAX_ROWS], key=lambda trial: trial.number)
+    return [(trial, settings_text(trial.settings), [_shown(line) for line in trial.trail]) for trial in shown]
 
 
 def _figures(sweep: SweepRecord, points: Any) -> list[Figure]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from urllib.parse import quote
 
 from hpo.reporting.decision_trail import reason_text
 from hpo.reporting.stopping_points import StoppingPoint
-from hpo.reporting.sweep_files import SweepRecord
+from hpo.reporting.sweep_files import SweepRecord, rank
 from hpo.reporting.sweep_words import number_text, share_text
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -28,6 +27,10 @@ class Cell:
     hint: str = ""
 
 
+MAX_ROWS = 500
+"""Rows of a table that are shown; all of them are in its CSV."""
+
+
 @dataclass(frozen=True)
 class Table:
     """A table with its columns' names; numeric columns are aligned to the right. ``strong`` names rows by position."""
@@ -38,6 +41,11 @@ class Table:
     numeric: frozenset[str]
     rows: tuple[tuple[Cell, ...], ...]
     strong: frozenset[int] = frozenset()
+
+    @property
+    def shown(self) -> tuple[tuple[Cell, ...], ...]:
+        """The first :data:`MAX_ROWS` rows."""
+        return self.rows[:MAX_ROWS]
 
     @property
     def csv(self) -> str:
@@ -58,7 +66,7 @@ def trials_table(sweep: SweepRecord) -> Table:
     """Return every candidate, the winner first, then by forecast."""
     names = list(dict.fromkeys(name for trial in sweep.trials for name in trial.settings))
     fixed = ("forecast", "lower", "upper", "P(best)", "measured", "loss at stop", "done")
-    ranked = sorted(sweep.trials, key=lambda t: (t.state != "winner", _or_last(t.forecast.get("final_loss")), t.number))
+    ranked = sorted(sweep.trials, key=rank)
     rows = []
     for t in ranked:
         f = t.forecast
@@ -140,10 +148,6 @@ def _numeric(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> set
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _or_last(value: float | None) -> float:
-    return math.inf if value is None else float(value)
 
 
 def _csv_value(value: Any) -> Any:

@@ -7,8 +7,9 @@ curves. What cannot be read is named in :attr:`SweepRecord.notes`.
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -21,13 +22,14 @@ import yaml
 from hpo.adapters.curve_files import RecordedRun, read_runs
 from hpo.adapters.model_files import read_model
 from hpo.adapters.progress_log import Event, read_progress
-from hpo.adapters.training_session import read_log
+from hpo.adapters.training_session import last_logged_step, read_log
 from hpo.core.curve import Curve
 from hpo.core.metric import Metric
 from hpo.core.model import CollapseModel
 from hpo.reporting.decision_trail import TrailLine, trail_of
 from hpo.reporting.sweep_state import SweepState
 
+MAX_CURVES = 500
 _VERIFY = "verify-"
 _FURTHER = re.compile(r"^(verify|seed-\d+)-")
 
@@ -123,16 +125,14 @@ class SweepRecord:
 
 
 def read_sweep(folder: Path) -> SweepRecord:
-    """Return what the run folder ``folder`` tells."""
+    """Return what the run folder ``folder`` tells; of very many candidates, the curves of the :data:`MAX_CURVES` best."""
     reader = _Reader(folder)
     config, result = reader.config(), reader.json("result.json")
     events = read_progress(folder / "logs" / "progress.jsonl")
-    runs = reader.runs()
-    model = reader.model()
     state = SweepState.of(events)
-    trials = reader.trials(result, state, runs, events)
-    proxies = {name: run for name, run in runs.items() if run.group == "proxy"}
-    return SweepRecord(folder, config, result, state, trials, proxies, model, tuple(events), tuple(reader.notes))
+    trials = reader.trials(result, state, events)
+    proxies = reader.proxies()
+    return SweepRecord(folder, config, result, state, trials, proxies, reader.model(), tuple(events), tuple(reader.notes))
 
 
 class _Reader:
@@ -167,15 +167,10 @@ class _Reader:
         found = (_parsed(line) for line in text.splitlines())
         return [record for record in found if record is not None]
 
-    def runs(self) -> dict[str, RecordedRun]:
-        """Return the recorded curves by the run's name."""
-        found: dict[str, RecordedRun] = {}
-        for path in sorted((self._folder / "curves").glob("*.parquet")):
-            try:
-                found[path.stem] = read_runs(path)[0]
-            except ValueError as error:
-                self._note(f"curves/{path.name}", error)
-        return found
+    def proxies(self) -> dict[str, RecordedRun]:
+        """Return the proxies' curves by name."""
+        names = (path.stem for path in sorted((self._folder / "curves").glob("proxy-*.parquet")))
+        return {name: run for name in names if (run := self._saved(name)) is not None}
 
     def model(self) -> CollapseModel | None:
         path = self._folder / "model.json"
@@ -187,31 +182,59 @@ class _Reader:
             self._note("model.json", error)
             return None
 
-    def trials(
-        self, result: Mapping[str, Any] | None, state: SweepState, runs: Mapping[str, RecordedRun], events: list[Event]
-    ) -> tuple[TrialRecord, ...]:
+    def trials(self, result: Mapping[str, Any] | None, state: SweepState, events: list[Event]) -> tuple[TrialRecord, ...]:
         """Return the candidates, by number."""
-        verdicts = [line for line in self.lines("decisions.jsonl") if "run" in line and "trial" in line]
-        decisions = {str(line["run"]): line for line in verdicts}  # of several looks the last holds
+        verdicts = _by_run(self.lines("decisions.jsonl"), "run", needs="trial")
         told = {trial["number"]: trial for trial in (result or {}).get("trials", []) if "number" in trial}
-        names = _names(state, decisions, runs, [folder.name for folder in (self._folder / "trials").glob("trial-*")])
-        commands, answers = self.lines("commands.jsonl"), {a["id"]: a for a in self.lines("answers.jsonl") if "id" in a}
-        of_rule = _by_run(self.lines("events.jsonl"), lambda e: str(e.get("id", "")).split("+", 1)[0], "decision")
-        happened = _by_run(events, lambda e: _FURTHER.sub("", str(e.get("name", ""))), "started", "ended", "decided")
+        of_rule = _by_run(self.lines("events.jsonl"), "id", "decision")
+        happened = _by_run(events, "name", "started", "ended", "decided")
+        commands, answers = (
+            _by_run(self.lines("commands.jsonl"), "trial"),
+            {a.get("id"): a for a in self.lines("answers.jsonl")},
+        )
         trials = []
-        for name, number in names.items():
-            decision = decisions.get(name)
+        for name, number in self._names(state, verdicts).items():
             trail = trail_of(
                 name,
                 events=happened.get(name, []),
-                decisions=[line for line in verdicts if line["run"] == name],
+                decisions=verdicts.get(name, []),
                 of_rule=of_rule.get(name, []),
-                commands=[(c, answers.get(c.get("id"))) for c in commands if c.get("trial") == name],
+                commands=[(command, answers.get(command.get("id"))) for command in commands.get(name, [])],
             )
-            logged = self._logged(name, runs.get(name), state)
-            record = _trial(name, number, told.get(number), state, decision, logged)
-            trials.append(replace(record, trail=tuple(trail)))
-        return tuple(sorted(trials, key=lambda trial: trial.number))
+            decision = verdicts[name][-1] if name in verdicts else None  # of several looks the last holds
+            trials.append(replace(_trial(name, number, told.get(number), state, decision), trail=tuple(trail)))
+        return self._with_curves(sorted(trials, key=lambda trial: trial.number), state)
+
+    def _names(self, state: SweepState, verdicts: Mapping[str, list[Event]]) -> dict[str, int]:
+        """Return the number of every candidate by its name; where nothing tells it, its place."""
+        known = {run.name: run.number for run in state.candidates}
+        known |= {name: int(lines[-1]["trial"]) for name, lines in verdicts.items()}
+        saved = [path.stem for path in (self._folder / "curves").glob("trial-*.parquet")]
+        names = {*known, *saved, *(folder.name for folder in (self._folder / "trials").glob("trial-*"))}
+        numbers = ((name, place, known.get(name)) for place, name in enumerate(sorted(names)))
+        return {name: place if number is None else number for name, place, number in numbers}
+
+    def _with_curves(self, trials: list[TrialRecord], state: SweepState) -> tuple[TrialRecord, ...]:
+        wanted = {trial.name for trial in sorted(trials, key=rank)[:MAX_CURVES]}
+        if len(trials) > MAX_CURVES:
+            self.notes.append(f"Only the curves of the {MAX_CURVES} best of {len(trials)} candidates were read.")
+        return tuple(self._with_curve(trial, state) if trial.name in wanted else trial for trial in trials)
+
+    def _with_curve(self, trial: TrialRecord, state: SweepState) -> TrialRecord:
+        run = self._logged(trial.name, self._saved(trial.name), state)
+        if run is None:
+            return trial
+        final = trial.final_loss if trial.final_loss is not None else run.curve().final_loss
+        told = "unfinished" if trial.state == "waiting" and trial.name not in state.runs else trial.state
+        return replace(trial, run=run, final_loss=final, settings=trial.settings or dict(run.settings), state=told)
+
+    def _saved(self, name: str) -> RecordedRun | None:
+        path = self._folder / "curves" / f"{name}.parquet"
+        try:
+            return read_runs(path)[0] if path.exists() else None
+        except ValueError as error:
+            self._note(f"curves/{path.name}", error)
+            return None
 
     def _logged(self, name: str, saved: RecordedRun | None, state: SweepState) -> RecordedRun | None:
         """Return the longest log of a candidate: of a verification, of the run itself, or as it was saved."""
@@ -221,73 +244,60 @@ class _Reader:
             run_id=name, steps=np.empty(0), values=np.empty(0), metric=Metric("train_loss"), horizon=horizon
         )
         for folder in (f"{_VERIFY}{name}", name):
+            path = self._folder / "trials" / folder
             try:
-                log = read_log(self._folder / "trials" / folder)
+                if last_logged_step(path) <= (base.steps[-1] if base.steps.size else 0):
+                    continue
+                log = read_log(path)
             except (OSError, ValueError, UnicodeDecodeError) as error:
                 self._note(f"trials/{folder}/log.csv", error)
                 continue
-            if log["step"].size > base.steps.size:
-                base = replace(base, steps=log["step"], values=log["loss"], tokens=None, learning_rates=None)
+            base = replace(base, steps=log["step"], values=log["loss"], tokens=None, learning_rates=None)
         return base if base.steps.size else None
 
     def _note(self, what: str, error: Exception) -> None:
         self.notes.append(f"{what} cannot be read: {' '.join(str(error).split())[:200]}")
 
 
-def _by_run(events: list[Event], run_of: Callable[[Event], str], *kinds: str) -> dict[str, list[Event]]:
-    """Return the events of some kinds by the run they are about, each in order."""
+def _by_run(events: list[Event], key: str, *kinds: str, needs: str | None = None) -> dict[str, list[Event]]:
+    """Return records by the candidate they are about, each in order: those of some kinds of event, or all.
+
+    A verification or a further seed of a candidate, or its life after a revival (``trial-03+1``), is about it too.
+    """
     found: dict[str, list[Event]] = {}
     for event in events:
-        if event.get("event") in kinds:
-            found.setdefault(run_of(event), []).append(event)
+        if key in event and (needs is None or needs in event) and (not kinds or event.get("event") in kinds):
+            name = _FURTHER.sub("", str(event[key])).split("+", 1)[0]
+            found.setdefault(name, []).append(event)
     return found
 
 
-def _names(
-    state: SweepState, decisions: Mapping[str, Mapping[str, Any]], runs: Mapping[str, RecordedRun], folders: list[str]
-) -> dict[str, int]:
-    """Return the number of every candidate by its name; where nothing tells it, its place."""
-    known = {run.name: run.number for run in state.candidates}
-    known |= {name: int(line["trial"]) for name, line in decisions.items()}
-    names = {*known, *(name for name, run in runs.items() if run.group == "candidate"), *folders}
-    found = {}
-    for place, name in enumerate(sorted(names)):
-        number = known.get(name)
-        found[name] = place if number is None else number
-    return found
+def rank(trial: TrialRecord) -> tuple[bool, float, int]:
+    """Return what candidates are ordered by: the winner first, then by forecast, those without one last."""
+    forecast = trial.forecast.get("final_loss")
+    return trial.state != "winner", math.inf if forecast is None else float(forecast), trial.number
 
 
 def _trial(
-    name: str,
-    number: int,
-    told: Mapping[str, Any] | None,
-    state: SweepState,
-    decision: Mapping[str, Any] | None,
-    run: RecordedRun | None,
+    name: str, number: int, told: Mapping[str, Any] | None, state: SweepState, decision: Mapping[str, Any] | None
 ) -> TrialRecord:
-    live = state.runs.get(name)
-    settings = (told or {}).get("settings") or (live.settings if live is not None else run.settings if run is not None else {})
-    curve = None if run is None else run.curve()
-    final = (told or {}).get("actual_final_loss")
-    if final is None and curve is not None:
-        final = curve.final_loss
-    said: Mapping[str, Any] = (told or {}).get("forecast") or (decision or {}).get("forecast") or {}
+    """Return a candidate without its curve: from the result, else from its decision, else from the log."""
+    live, told, decision = state.runs.get(name), told or {}, decision or {}
+    said: Mapping[str, Any] = told.get("forecast") or decision.get("forecast") or {}
     if said.get("final_loss") is None and live is not None and live.forecast is not None:
         said = {"final_loss": live.forecast, "lower": live.lower, "upper": live.upper, "p_best": live.p_best, "status": "ok"}
-    unknown = "waiting" if run is None else "unfinished"
+    known = "waiting" if live is None else live.state
+    reason = told.get("reason") or decision.get("reason") or ("" if live is None else live.reason or live.message)
     return TrialRecord(
         name=name,
         number=number,
-        settings=dict(settings),
-        state=str((told or {}).get("state") or (live.state if live is not None else unknown)).replace("_", " "),
-        reason=str(
-            (told or {}).get("reason") or (decision or {}).get("reason") or (live.reason or live.message if live else "")
-        ),
+        settings=dict(told.get("settings") or ({} if live is None else live.settings)),
+        state=str(told.get("state") or known).replace("_", " "),
+        reason=str(reason),
         forecast=said,
-        loss_at_stop=(told or {}).get("loss_at_stop") or (decision or {}).get("current_loss"),
-        final_loss=final,
-        is_tied=bool((decision or {}).get("is_tied") or (live is not None and live.is_tied)),
-        run=run,
+        loss_at_stop=told["loss_at_stop"] if told.get("loss_at_stop") is not None else decision.get("current_loss"),
+        final_loss=told.get("actual_final_loss"),
+        is_tied=bool(decision.get("is_tied") or (live is not None and live.is_tied)),
     )
 
 

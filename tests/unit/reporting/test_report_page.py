@@ -26,6 +26,7 @@ from hpo.commands.report import report_after_sweep, write_report
 from hpo.engine.commands_file import Answer, CommandsFile
 from hpo.engine.context import SweepError
 from hpo.engine.run_folder import RunFolder
+from hpo.reporting import report_page, report_tables, sweep_files
 from hpo.reporting.report_page import page
 from hpo.reporting.report_tables import Cell, Table
 from hpo.reporting.stopping_points import point_at, stopping_points
@@ -262,6 +263,18 @@ def test_what_cannot_be_read_is_named_and_the_rest_shown(copy: Path) -> None:
     for name in ("model.json", "result.json", "curves/trial-00.parquet"):
         assert f"Note {name} cannot be read" in text
     assert "trial 4 lr 0.01, kind plain" in text
+
+
+def test_of_very_many_candidates_the_best_are_shown_and_all_are_in_the_csv(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep_files, "MAX_CURVES", 3)
+    for module in (report_tables, report_page):
+        monkeypatch.setattr(module, "MAX_ROWS", 4)
+    elements = Elements(page(read_sweep(copy), ""))
+    assert "Only the curves of the 3 best of 10 candidates were read." in elements.text
+    assert "The first 4 are shown; the CSV has all 10." in elements.text
+    assert "Those of the best 4 of 10 candidates." in elements.text
+    (link,) = [str(a["href"]) for _, a in elements.found if a.get("download") == "here-trials.csv"]
+    assert len(unquote(link.partition(",")[2]).splitlines()) == 11
 
 
 def test_what_people_asked_for_is_in_the_trail(copy: Path) -> None:
