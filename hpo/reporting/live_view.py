@@ -29,6 +29,9 @@ NARROW = 76
 _COLUMNS = ("trial", "settings", "done", "loss", "forecast", "±", "P(best)", "state", "reason")
 _NUMERIC = ("done", "loss", "forecast", "±", "P(best)")
 _FOR_WIDE = {"±", "reason"}
+_REASON = 20
+_LEAST = {"done": 4, "loss": 7, "forecast": 8, "±": 6, "P(best)": 7, "state": 11}
+"""Widths that a long setting or reason must leave to the other columns."""
 _STYLES = {"running": "green", "complete": "bold", "stopped": "dim", "waiting": "dim", **dict.fromkeys(ENDED_BADLY, "red")}
 _HEAD_LINES = 8
 """Lines above and below the rows of the table: four or five of the head, the table's own head, its caption, the cursor's."""
@@ -144,7 +147,8 @@ def _saved_words(saved: float | None) -> str:
 
 def _head(state: SweepState, width: int, now: float, note: str) -> list[Any]:
     judged = "" if state.at is None else f", judged {'from' if state.rule == 'prune' else 'at'} {state.at:.0%}"
-    title = f"{state.name}: {len(state.candidates)} candidates, {len(state.proxies)} proxies{judged}"
+    runs = f"{len(state.candidates)} candidates, {len(state.proxies)} proxies{judged}" if state.runs else "beginning"
+    title = f"{state.name}: {runs}"
     since = "" if state.begun is None else f" · {about_left(max(0.0, now - state.begun))} since it began"
     first, *others = summary(state, now)
     bar = Table.grid(padding=(0, 2))
@@ -164,10 +168,13 @@ def _table(state: SweepState, n_lines: int, width: int) -> Table:
     left_out = {"settings"} if width < ROOMY else set()
     columns = [name for name in _COLUMNS if name not in left_out | (_FOR_WIDE if width < NARROW else set())]
     table = Table(box=None, pad_edge=False, header_style="bold", caption_justify="left", caption_style="dim")
+    names = max((len(run.name) for run in shown), default=0)
+    least = {"trial": names, **_LEAST}
+    room = width - sum(least.get(name, _REASON) + 2 for name in columns if name != "settings")
     for name in columns:
-        least = max((len(run.name) for run in shown), default=0) if name == "trial" else None
         justify: JustifyMethod = "right" if name in _NUMERIC else "left"
-        table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", min_width=least)
+        most = {"settings": max(8, room), "reason": _REASON}.get(name)
+        table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", min_width=least.get(name), max_width=most)
     for run in shown:
         cells = _cells(run)
         table.add_row(*(Text(cells[name]) for name in columns), style=_STYLES.get(run.state))

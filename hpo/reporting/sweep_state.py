@@ -18,6 +18,7 @@ from hpo.adapters.progress_log import Event
 RUNNING, WAITING, JUDGED, GOES_ON, STOPPED, COMPLETE = "running", "waiting", "at its stop", "goes on", "stopped", "complete"
 ENDED_BADLY = ("failed", "out_of_memory", "diverged")
 _ORDER = {RUNNING: 0, GOES_ON: 1, JUDGED: 2, COMPLETE: 3, STOPPED: 4, WAITING: 6}
+_DONE_PROXY = 7
 
 
 @dataclass
@@ -164,8 +165,9 @@ class SweepState:
 
         def place(run: RunState) -> tuple[int, bool, float, float]:
             loss = math.inf if run.loss is None else run.loss
-            comes_later = (run.role == "proxy") != (run.state == WAITING)  # proxies begin first and matter less afterwards
-            return _ORDER.get(run.state, 5), comes_later, -(run.p_best or 0.0), loss
+            is_proxy = run.role == "proxy"  # proxies begin first, and matter least once they are done
+            order = _DONE_PROXY if is_proxy and run.state == COMPLETE else _ORDER.get(run.state, 5)
+            return order, is_proxy != (run.state == WAITING), -(run.p_best or 0.0), loss
 
         return sorted(self.runs.values(), key=place)
 

@@ -63,6 +63,18 @@ def test_a_row_says_fraction_loss_forecast_probability_state_and_reason() -> Non
     assert all(part in stopped for part in ("20%", "101.0000", "0.1000", "0.099", "stopped", "not selected"))
 
 
+def test_a_long_setting_takes_no_room_from_the_numbers() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=112, height=20, color_system=None)
+    view = LiveView(console)
+    for event in large_sweep():
+        long = {"settings": {"kind": "x" * 300}} if event["event"] == "run" else {}
+        view.state.take({**event, **long})
+    with console.capture() as capture:
+        console.print(view)
+    stopped = next(line for line in capture.get().splitlines() if line.startswith("trial-099"))
+    assert all(part in stopped for part in ("20%", "101.0000", "0.1000", "0.099", "stopped"))
+
+
 def test_the_head_says_what_is_done_and_saved_and_how_many_runs_are_where() -> None:
     text = "\n".join(rendered(100, 24))
     assert "large: 200 candidates, 0 proxies, judged at 20%" in text

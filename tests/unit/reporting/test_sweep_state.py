@@ -123,4 +123,4 @@ def test_runs_are_ranked_by_what_matters_now() -> None:
         events += trained(name, 20)
     events += [decided("a", "stop", p_best=0.1), decided("b", "continue", p_best=0.6), decided("c", "continue", p_best=0.3)]
     events += [event("started", "e", until=20)]
-    assert [one.name for one in SweepState.of(events).ranked()] == ["e", "b", "c", "p", "a", "d", "f"]
+    assert [one.name for one in SweepState.of(events).ranked()] == ["e", "b", "c", "a", "d", "f", "p"]
