@@ -20,11 +20,12 @@ _ENDED_BADLY = ("diverged", "out of memory", "failed", "not started")
 
 @dataclass(frozen=True)
 class Card:
-    """One number to see first: a label, the number, and what it means."""
+    """One number to see first: a label, the number, what it means, and whether that is "good" or "bad" ("": neither)."""
 
     label: str
     value: str
     detail: str
+    tone: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def _verified(sweep: SweepRecord) -> Iterator[str]:
         return
     finals = [t for t in sweep.trials if t.final_loss is not None]
     best = min(finals, key=lambda t: t.final_loss or 0.0)
-    then = f"Afterwards the stopped candidates were trained to their end too: of all {len(finals)}"
+    then = f"Afterwards the stopped candidates were trained to their end too: of the {len(finals)} measured"
     if regret <= 0:
         yield f"{then}, the winner is the best."
     else:
@@ -140,8 +141,8 @@ def cards(sweep: SweepRecord) -> list[Card]:
 def _result_cards(sweep: SweepRecord, result: Mapping[str, Any]) -> Iterator[Card]:
     spent, full = float(result["flops_spent"]["total"]), float(result["flops_full_sweep"])
     saved = float(result["saved_fraction"])
-    word = "compute saved" if saved >= 0 else "compute lost"
-    yield Card(word, share_text(abs(saved)), f"{flops_text(spent)} of {flops_text(full)} FLOPs, proxies counted")
+    word, tone = ("compute saved", "good") if saved >= 0 else ("compute lost", "bad")
+    yield Card(word, share_text(abs(saved)), f"{flops_text(spent)} of {flops_text(full)} FLOPs, proxies counted", tone)
     seconds = float(result["seconds"])
     if spent > 0:
         yield Card("time", span_text(seconds), f"all candidates to their end: about {span_text(seconds * full / spent)}")
