@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -92,7 +93,7 @@ def sweep(
         if (config is None) == (resume is None):
             raise InputError.at("sweep", "either CONFIG or --resume RUN", "neither" if config is None else "both")
         if resume is not None:
-            _refuse_with_resume(out, [*(set_ or []), *(log_to or [])], dry_run)
+            _refuse_with_resume({"--out": out, "--set": set_, "--log-to": log_to, "--dry-run": dry_run})
             _resume(resume, verify=verify, settle=settle, as_json=as_json)
         elif config is not None:
             overrides = [*(set_ or []), *([f"log_to=[{', '.join(log_to)}]"] if log_to else [])]
@@ -292,10 +293,10 @@ def _show_estimate(plan: Plan, *, as_json: bool) -> None:
         typer.echo("\n".join(estimate_lines(expected)))
 
 
-def _refuse_with_resume(out: Path | None, overrides: list[str] | None, dry_run: bool) -> None:
+def _refuse_with_resume(options: Mapping[str, object]) -> None:
     from hpo.engine.config import InputError
 
-    for option, given in (("--out", out is not None), ("--set", bool(overrides)), ("--dry-run", dry_run)):
+    for option, given in options.items():
         if given:
             raise InputError.at(option, "no such option with --resume: a run keeps its configuration", "both")
 

@@ -18,11 +18,11 @@ import yaml
 
 from hpo.reporting import report_text
 from hpo.reporting.decision_trail import TrailLine, clock
+from hpo.reporting.family_alarms import family_alarms
 from hpo.reporting.landscape_figures import landscape_figures
 from hpo.reporting.posterior_slices import posterior_of
 from hpo.reporting.report_figures import Figure, curves_figure, error_figure, forecast_figure, regret_figure
 from hpo.reporting.report_tables import MAX_ROWS, proxies_table, stopping_table, trials_table
-from hpo.reporting.run_watch import watched
 from hpo.reporting.stopping_points import stopping_points
 from hpo.reporting.sweep_files import SweepRecord, TrialRecord, rank
 from hpo.reporting.sweep_words import settings_text
@@ -70,7 +70,7 @@ def page(sweep: SweepRecord, plotly: str) -> str:
         cards=report_text.cards(sweep),
         parts=report_text.compute_parts(sweep),
         picks=report_text.picks(sweep),
-        notices=report_text.notices(sweep, watched(sweep)),
+        notices=report_text.notices(sweep, family_alarms(sweep)),
         figures={figure.id: figure for figure in figures},
         slices=[figure for figure in figures if figure.id.startswith("slice-")],
         tables=[table for table in (trials_table(sweep), proxies_table(sweep), stopping_table(points)) if table is not None],

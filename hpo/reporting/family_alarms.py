@@ -14,7 +14,7 @@ MAX_POINTS = 5000
 JUDGE_EVERY = 0.05
 
 
-def watched(sweep: SweepRecord) -> list[Notice]:
+def family_alarms(sweep: SweepRecord) -> list[Notice]:
     """Return an alarm for each of the best finished candidates that has left the proxies' curve."""
     finished = sorted(
         (t for t in sweep.trials if t.final_loss is not None and t.run is not None), key=lambda t: t.final_loss or 0.0
