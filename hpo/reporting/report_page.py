@@ -59,30 +59,37 @@ def page(sweep: SweepRecord, plotly: str) -> str:
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["kept"] = lambda text: str(text).replace(" %", "\u00a0%")  # no line breaks before a per cent sign
-    points = stopping_points(sweep)
-    figures = _figures(sweep, points)
     scripts = [plotly, _asset("report.js")] if plotly else [_asset("report.js")]
     return environment.get_template("report.html.j2").render(
-        sweep=sweep,
-        status=_status(sweep),
-        headline=report_text.headline(sweep),
-        opening=report_text.opening(sweep),
-        cards=report_text.cards(sweep),
-        parts=report_text.compute_parts(sweep),
-        picks=report_text.picks(sweep),
-        notices=report_text.notices(sweep, family_alarms(sweep)),
-        figures={figure.id: figure for figure in figures},
-        slices=[figure for figure in figures if figure.id.startswith("slice-")],
-        tables=[table for table in (trials_table(sweep), proxies_table(sweep), stopping_table(points)) if table is not None],
-        trails=_trails(sweep),
-        facts=_facts(sweep),
-        config=yaml.safe_dump(sweep.config, sort_keys=False, allow_unicode=True),
-        figure_data=_json({figure.id: {"data": figure.data, "layout": figure.layout} for figure in figures}),
+        **_content(sweep),
         has_plotly=bool(plotly),
         styles=_markup(_asset("report.css")),
         scripts=[_markup(script) for script in scripts],
         script_hashes=" ".join(f"'sha256-{_sha256(script)}'" for script in scripts),
     )
+
+
+def _content(sweep: SweepRecord) -> dict[str, Any]:
+    """Return what the template is filled with, as text, records and figures."""
+    points = stopping_points(sweep)
+    figures = _figures(sweep, points)
+    return {
+        "sweep": sweep,
+        "status": _status(sweep),
+        "headline": report_text.headline(sweep),
+        "opening": report_text.opening(sweep),
+        "cards": report_text.cards(sweep),
+        "parts": report_text.compute_parts(sweep),
+        "picks": report_text.picks(sweep),
+        "notices": report_text.notices(sweep, family_alarms(sweep)),
+        "figures": {figure.id: figure for figure in figures},
+        "slices": [figure for figure in figures if figure.id.startswith("slice-")],
+        "tables": [table for table in (trials_table(sweep), proxies_table(sweep), stopping_table(points)) if table is not None],
+        "trails": _trails(sweep),
+        "facts": _facts(sweep),
+        "config": yaml.safe_dump(sweep.config, sort_keys=False, allow_unicode=True),
+        "figure_data": _json({figure.id: {"data": figure.data, "layout": figure.layout} for figure in figures}),
+    }
 
 
 def _trails(sweep: SweepRecord) -> list[tuple[TrialRecord, str, list[tuple[str, str, bool]]]]:
