@@ -64,7 +64,8 @@ def _line(name: str, event: Event) -> TrailLine | None:
     kind, other = event["event"], str(event["name"])
     which = "" if other == name else "verification: " if other.startswith("verify-") else f"{other.removesuffix(f'-{name}')}: "
     if kind == "started":
-        return TrailLine(event["time"], f"{which}trains, up to step {event['until']}")
+        again = "its worker has died; starts again" if event.get("again") else "trains"
+        return TrailLine(event["time"], f"{which}{again}, up to step {event['until']}")
     if kind == "ended":
         return TrailLine(event["time"], which + _ended(event))
     return _decided(event, int(event.get("count", 1))) if kind == "decided" else None
@@ -113,7 +114,8 @@ def _without_repeats(events: Sequence[Event]) -> list[Event]:
         if last is not None and event["event"] == "decided" and (last["action"], last["reason"]) == _of(event):
             last = kept[-1] = {**event, "count": int(kept[-1].get("count", 1)) + 1}
         else:
-            kept.append(event)
+            is_again = bool(kept) and event["event"] == kept[-1]["event"] == "started" and event["name"] == kept[-1]["name"]
+            kept.append({**event, "again": True} if is_again else event)
             last = event if event["event"] == "decided" else None
     return kept
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hpo.adapters.progress_log import Event
-from hpo.reporting.sweep_state import ENDED_BADLY, RunState, SweepState
+from hpo.reporting.sweep_state import ENDED_BADLY, RUNNING, RunState, SweepState
 from hpo.reporting.sweep_words import about_left, settings_text
 
 PLAIN_EVERY_S = 15.0
@@ -73,10 +73,13 @@ class LiveView:
 
     def __call__(self, event: Event) -> None:
         """Take an event; what people should not miss stays on the screen as a line."""
+        line = _starts_again(self.state, event)
         self.state.take(event)
-        ended_badly = event["event"] == "ended" and event["status"] in ENDED_BADLY
-        if event["event"] == "said" or ended_badly:
-            line = event["text"] if event["event"] == "said" else _ended_line(self.state, event)
+        if event["event"] == "said":
+            line = str(event["text"])
+        elif event["event"] == "ended" and event["status"] in ENDED_BADLY:
+            line = _ended_line(self.state, event)
+        if line:
             self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -99,8 +102,9 @@ class PlainLines:
 
     def __call__(self, event: Event) -> None:
         """Take an event, and say it if it matters."""
+        again = _starts_again(self.state, event)
         self.state.take(event)
-        line = self._line(event)
+        line = again or self._line(event)
         if event["event"] == "driver":
             self._said_at = float(event["time"])
         if line:
@@ -209,6 +213,12 @@ def _decided_line(run: RunState) -> str:
         return head
     p_best = "" if run.p_best is None else f", P(best) {run.p_best:.3f}"
     return f"{head}; forecast {run.forecast:.4f} ({run.lower:.4f} to {run.upper:.4f}){p_best}"
+
+
+def _starts_again(state: SweepState, event: Event) -> str:
+    """Return a line where an event gives a worker to a run that has one: its last has died."""
+    run = state.runs.get(str(event.get("name"))) if event["event"] == "started" else None
+    return f"{run.name} starts again" if run is not None and run.state == RUNNING else ""
 
 
 def _ended_line(state: SweepState, event: Event) -> str:

@@ -123,6 +123,11 @@ def test_reports_close_together_are_not_all_said() -> None:
     assert piped(reports([step / 100 for step in range(99)])) == []
 
 
+def test_a_trial_whose_worker_died_starts_again() -> None:
+    begun = {"event": "started", "name": "trial-150", "until": 20, "time": 1e4}
+    assert piped([*large_sweep()[: N + 1], begun, {**begun, "time": 1e4 + 1}]) == ["trial-150 starts again"]
+
+
 def test_a_finished_sweep_is_summed_up_as_such() -> None:
     view = PlainLines(Console(file=io.StringIO()))
     for event in [*large_sweep(), {"event": "finished", "error": None, "time": 1e4}]:
