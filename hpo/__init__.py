@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hpo.adapters.optuna_sampler import ForecastSampler
     from hpo.adapters.ray_scheduler import CollapseScheduler
     from hpo.adapters.ray_search import CollapseSearch
+    from hpo.commands.python_api import SweepOutcome, sweep
     from hpo.core.check import check_curves
     from hpo.core.curve import Curve
     from hpo.core.decision import Decision, Selection, StoppingSettings, SweepState, decide, select
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from hpo.core.recipe import Recipe
     from hpo.core.schedules import Schedule, schedule
     from hpo.core.session import Session, StopTraining
-    from hpo.engine.python_api import SweepOutcome, sweep
     from hpo.reporting.forecast_figure import plot_forecasts
 
     __version__: str
@@ -58,7 +58,7 @@ _HOMES = {
     "StopTraining": "hpo.core.session",
     "StoppingSettings": "hpo.core.decision",
     "SweepForecast": "hpo.core.forecast",
-    "SweepOutcome": "hpo.engine.python_api",
+    "SweepOutcome": "hpo.commands.python_api",
     "SweepState": "hpo.core.decision",
     "attach": "hpo.adapters.optuna_live",
     "check_curves": "hpo.core.check",
@@ -69,7 +69,7 @@ _HOMES = {
     "report": "hpo.adapters.optuna_live",
     "schedule": "hpo.core.schedules",
     "select": "hpo.core.decision",
-    "sweep": "hpo.engine.python_api",
+    "sweep": "hpo.commands.python_api",
 }
 
 __all__ = [

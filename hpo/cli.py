@@ -7,6 +7,7 @@ line, no traceback), 130 interrupted. Heavy packages are imported inside the com
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -87,6 +88,7 @@ def sweep(
     verify: Annotated[bool, typer.Option("--verify", help="Afterwards train every candidate to the end as well.")] = False,
     settle: Annotated[int, typer.Option(metavar="SEEDS", help="Afterwards settle a tie by so many seeds each.", min=0)] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value.")] = None,
+    log_to: Annotated[list[str] | None, typer.Option(metavar="tensorboard|wandb", help="Log every trial there too.")] = None,
     as_json: Json = False,
 ) -> None:
     """Train proxies, forecast every candidate from its first part, and finish only what can win."""
@@ -96,10 +98,11 @@ def sweep(
         if (config is None) == (resume is None):
             raise InputError.at("sweep", "either CONFIG or --resume RUN", "neither" if config is None else "both")
         if resume is not None:
-            _refuse_with_resume(out, set_, dry_run)
+            _refuse_with_resume({"--out": out, "--set": set_, "--log-to": log_to, "--dry-run": dry_run})
             _resume(resume, verify=verify, settle=settle, as_json=as_json)
         elif config is not None:
-            _sweep(config, set_ or [], out, dry_run=dry_run, verify=verify, settle=settle, as_json=as_json)
+            overrides = [*(set_ or []), *([f"log_to=[{', '.join(log_to)}]"] if log_to else [])]
+            _sweep(config, overrides, out, dry_run=dry_run, verify=verify, settle=settle, as_json=as_json)
     except InputError as error:
         _fail(str(error), 2)
 
@@ -250,15 +253,14 @@ def _resume(path: Path, *, verify: bool, settle: int, as_json: bool) -> None:
 def _drive(plan: Plan, folder: RunFolder, *, resume: bool, verify: bool, settle: int, as_json: bool) -> None:
     from rich.console import Console
 
-    from hpo.engine.progress import SweepProgress
+    from hpo.commands.sweep_display import displayed
     from hpo.engine.run_folder import locked
-    from hpo.engine.sweep import SweepError, expected_flops, run_sweep
+    from hpo.engine.sweep import SweepError, run_sweep
     from hpo.engine.tables import summary_lines, trials_table, wide_enough
 
     with locked(folder):
         try:
-            with SweepProgress(expected_flops(plan)) as progress:
-                progress.say(f"run folder {folder.path}")
+            with displayed(plan, folder) as progress:
                 result = run_sweep(plan, folder, progress, resume=resume, verify=verify, settle=settle)
         except KeyboardInterrupt:
             _fail(f"interrupted; everything is saved, go on with: {folder.resume_command}", 130)
@@ -299,10 +301,10 @@ def _show_estimate(plan: Plan, *, as_json: bool) -> None:
         typer.echo("\n".join(estimate_lines(expected)))
 
 
-def _refuse_with_resume(out: Path | None, overrides: list[str] | None, dry_run: bool) -> None:
+def _refuse_with_resume(options: Mapping[str, object]) -> None:
     from hpo.engine.config import InputError
 
-    for option, given in (("--out", out is not None), ("--set", bool(overrides)), ("--dry-run", dry_run)):
+    for option, given in options.items():
         if given:
             raise InputError.at(option, "no such option with --resume: a run keeps its configuration", "both")
 

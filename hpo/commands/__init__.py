@@ -1,4 +1,4 @@
-"""Commands of ``hpo`` that are not about one sweep: do curves collapse, watching a run, planning a family, its costs."""
+"""Commands of ``hpo`` beside the sweep itself: watch and report one; do curves collapse, monitor a run, plan a family."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import typer
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add ``check``, ``monitor``, ``plan``, ``plan-proxies``, ``fit-tau`` and ``efficiency`` to a Typer application."""
+    """Add ``watch``, ``report``, ``check``, ``monitor``, ``plan``, ``plan-proxies``, ``fit-tau`` and ``efficiency`` to an application."""
     from hpo.commands.check import EPILOG as CHECK_EXAMPLE
     from hpo.commands.check import check
     from hpo.commands.efficiency import app as efficiency
@@ -18,7 +18,13 @@ def add_commands(app: typer.Typer) -> None:
     from hpo.commands.plan import plan
     from hpo.commands.plan_proxies import EXAMPLE as PLAN_PROXIES_EXAMPLE
     from hpo.commands.plan_proxies import plan_proxies
+    from hpo.commands.report import EPILOG as REPORT_EXAMPLE
+    from hpo.commands.report import report
+    from hpo.commands.watch import EPILOG as WATCH_EXAMPLE
+    from hpo.commands.watch import watch
 
+    app.command("watch", epilog=WATCH_EXAMPLE)(watch)
+    app.command("report", epilog=REPORT_EXAMPLE)(report)
     app.command("check", epilog=CHECK_EXAMPLE)(check)
     app.command("monitor", epilog=MONITOR_EXAMPLE)(monitor)
     app.command("plan", epilog=PLAN_EXAMPLE)(plan)

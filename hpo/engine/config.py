@@ -218,6 +218,7 @@ class SweepConfig(_Block):
     checkpoint_every_s: PositiveFloat = 30.0
     keep_checkpoints: Literal["live", "winner", "complete", "all"] = "winner"
     price_per_hour: PositiveFloat | None = None
+    log_to: list[Literal["tensorboard", "wandb"]] = Field(default_factory=list)
 
     @field_validator("stopping", mode="before")
     @classmethod

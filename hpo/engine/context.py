@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 
 from hpo.engine.commands_file import CommandsFile
 from hpo.engine.hand import Hand
 from hpo.engine.job_queue import JobQueue
+from hpo.engine.judging import Judgement
 from hpo.engine.plan import Plan, Run
 from hpo.engine.progress import SweepProgress
 from hpo.engine.ray_cluster import ray_for
@@ -41,7 +42,7 @@ class Context:
         self._ray_is_up = False
         for run in self.by_name.values():
             folder.trial(run.name).mkdir(exist_ok=True)
-            progress.add(run.name, run, self.runs.steps(run))
+            progress.add(run.name, run, self.runs.steps(run), number=self.numbers.get(run.name))
         self.hand = Hand(self.runs, CommandsFile(folder.path))
 
     def train(
@@ -88,6 +89,13 @@ class Context:
             self.hand.enqueue = lambda _run: None
             self.stopwatch.save()
 
+    def write_judgement(self, judgement: Judgement, news: Collection[str]) -> None:
+        """Write a judgement, and tell the verdicts on the runs named in ``news``."""
+        self.folder.write_decisions(judgement.to_lines())
+        for verdict in judgement.verdicts:
+            if verdict.run in news:
+                self.progress.decided(verdict.run, verdict.action, verdict.reason, verdict.told)
+
     def give_up(self, what: str) -> None:
         """Close the trials that ended badly and raise :class:`SweepError` with the first one's trouble."""
         bad = []
@@ -101,13 +109,14 @@ class Context:
 
 
 class _Usual:
-    """Passes what happens to the trials to the progress display, and what candidates report to the study; looks for wishes."""
+    """Passes what happens to the trials to whoever shows it, and what candidates report to the study; looks for wishes."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._positions = {run.name: i for i, run in enumerate(context.plan.candidates)}
 
     def tick(self) -> None:
+        self._context.progress.tick()
         self._context.hand.look()
 
     def started(self, job: Job) -> None:

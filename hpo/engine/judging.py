@@ -65,6 +65,11 @@ class Verdict:
         """Probability that it would have ended best; 0 where it was not judged."""
         return float(self.numbers.get("p_best") or 0.0)
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """The numbers for people: what the decision rests on, the forecast, and whether it is tied."""
+        return {**self.numbers, **self.forecast, "is_tied": self.is_tied}
+
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict."""
         return asdict(self)

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from hpo.adapters.optuna_record import TrialDecision
 from hpo.adapters.ray_log import Event, EventLog
 from hpo.adapters.training_session import read_log
 from hpo.core.model import CollapseModel
@@ -79,6 +80,10 @@ class LiveJudge:
         if self._scheduler.on_trial_result(_CONTROLLER, trial, vars(report)) == self._scheduler.STOP:
             self._stop(run)
 
+    def decision(self, run: Run) -> TrialDecision | None:
+        """Return what was last decided about a candidate."""
+        return self._scheduler.decision(self._trial(run).trial_id)
+
     def ended(self, run: Run) -> None:
         """A candidate ended; if it was whole, others are now judged by it too."""
         outcome = self._runs.outcome(run)
@@ -106,7 +111,7 @@ class LiveJudge:
             self._stop(run)
 
     def _stop(self, run: Run) -> None:
-        decision = self._scheduler.decision(self._trial(run).trial_id)
+        decision = self.decision(run)
         if decision is not None and decision.reason != "non_finite":  # the run ends by itself there
             mark_stopped(self._runs.folder.trial(run.name), decision.reason)
 

@@ -1,136 +1,121 @@
-"""How far a sweep has come, on stderr: live bars on a terminal, one line an event elsewhere.
+"""What happens in a sweep, as events for whoever listens: the log in the run folder, a display, trackers.
 
-The unit of the bar for the whole sweep is FLOPs, so that its time left weighs small and large models rightly.
+The events are those of :mod:`hpo.adapters.progress_log`. Listeners are called in the driver's thread and should be quick. One
+that raises is dropped with a word: nothing that only shows a sweep may end it.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from typing import Self
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
+from hpo.adapters.progress_log import Event
+from hpo.adapters.ray_log import EventLog
 from hpo.engine.plan import Run
 from hpo.engine.thinning import Report
 from hpo.engine.worker import Job
 
-PLAIN_EVERY_S = 15.0
-"""Where there is no terminal, no longer silence than this while trials report."""
+Listener = Callable[[Event], None]
+SIGN_OF_LIFE_S = 5.0
+"""So often at least a driver at work touches its log."""
+_FORECAST = ("lower", "upper", "p_best", "misfit", "n_references")
 
 
 class SweepProgress:
-    """Shows trials as they run, told of them as a :class:`hpo.engine.trial_events.TrialEvents` is.
+    """Is told of trials as they run, as a :class:`hpo.engine.trial_events.TrialEvents` is, and passes it on as events.
 
     Parameters
     ----------
-    total_flops : float
-        Expected cost of the whole sweep; see :meth:`expect`.
-    console : Console, optional
-        Where to show; stderr by default.
+    listeners : sequence of callable
+        Each is called with every event.
+    log : Path, optional
+        Where the events are kept; its time of change is a sign of life.
     """
 
-    def __init__(self, total_flops: float, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True)
-        self._runs: dict[str, Run] = {}
-        self._steps: dict[str, int] = {}
-        self._bars: dict[str, TaskID] = {}
-        self._done_flops = self._done_before = 0.0
+    def __init__(self, listeners: Sequence[Listener] = (), log: Path | None = None) -> None:
+        self._listeners = list(listeners)
+        if log is not None:
+            self._listeners.insert(0, EventLog(log).write)
+        self._log, self._alive_at = log, 0.0
+        self._total_flops = 0.0
+        self._decided: dict[str, Event] = {}
+
+    def begin(self, total_flops: float, **about: Any) -> None:
+        """Tell that a driver begins, and the expected cost of the whole sweep."""
         self._total_flops = total_flops
-        self._started: float | None = None
-        self._said_at = time.monotonic()
-        self._live = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-        )
-        self._whole = self._live.add_task("sweep", total=total_flops, note="")
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        self._tell("driver", total_flops=total_flops, **about)
 
     def say(self, line: str) -> None:
-        """Show one line that stays."""
-        self._said_at = time.monotonic()
-        self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        """Tell one line for people."""
+        self._tell("said", text=line)
 
     def expect(self, total_flops: float) -> None:
         """Correct the expected cost of the whole sweep."""
         self._total_flops = total_flops
-        self._live.update(self._whole, total=total_flops)
+        self._tell("expect", flops=total_flops)
 
     def expect_more(self, flops: float) -> None:
         """Add to the expected cost of the whole sweep."""
         self.expect(self._total_flops + flops)
 
-    def add(self, name: str, run: Run, done_step: int, *, is_new: bool = True) -> None:
+    def add(self, name: str, run: Run, done_step: int, *, number: int | None = None, is_new: bool = True) -> None:
         """Make a run known, of which ``done_step`` steps are there already (and counted already, unless it is new)."""
-        self._runs[name], self._steps[name] = run, done_step
-        if is_new:
-            self._done_before += run.flops_at(done_step)
-            self._add(run.flops_at(done_step))
+        about = {"role": run.role, "number": number, "settings": run.searched, "of": run.name, "counted": is_new}
+        self._tell("run", name=name, step=done_step, n_steps=run.n_steps, stop_step=run.stop_step, flops=run.flops, **about)
 
     def started(self, job: Job) -> None:
-        """Open the job's bar."""
-        self._started = self._started or time.monotonic()
-        done = self._steps.get(job.name, 0)
-        if job.name in self._bars:
-            self.say(f"{job.name} starts again")
-            self._live.remove_task(self._bars[job.name])
-        self._bars[job.name] = self._live.add_task(job.name, total=job.stop_step, completed=done, note="")
+        """Tell that the job was given a worker."""
+        self._tell("started", name=job.name, until=job.stop_step)
 
     def reported(self, job: Job, report: Report) -> None:
-        """Move the job's bar and the sweep's."""
-        self._moved(job, report.step, report.loss)
+        """Tell how far the job is."""
+        self._tell("reported", name=job.name, step=report.step, loss=_finite(report.loss))
 
-    def _moved(self, job: Job, step: int, loss: float) -> None:
-        before = self._steps.get(job.name, 0)
-        if step > before:
-            self._steps[job.name] = step
-            self._add(self._runs[job.name].flops_at(step) - self._runs[job.name].flops_at(before))
-        if job.name in self._bars:
-            self._live.update(self._bars[job.name], completed=step, note=f"loss {loss:.4f}")
-        if not self._console.is_terminal and time.monotonic() - self._said_at >= PLAIN_EVERY_S and math.isfinite(loss):
-            self.say(f"{job.name}: step {step} of {job.stop_step}, loss {loss:.4f}{self._left()}")
+    def decided(self, name: str, action: str, reason: str, numbers: Mapping[str, Any]) -> None:
+        """Tell a decision about a run, unless it is the last one again.
+
+        ``numbers`` may have ``fraction``, ``forecast`` (or ``final_loss``), ``lower``, ``upper``, ``p_best``, ``misfit``,
+        ``n_references`` and ``is_tied``.
+        """
+        known = {key: _finite(numbers.get(key)) for key in ("fraction", *_FORECAST)}
+        forecast = _finite(numbers.get("forecast", numbers.get("final_loss")))
+        event = {"action": action, "reason": reason, "forecast": forecast, **known, "is_tied": numbers.get("is_tied")}
+        if self._decided.get(name) != event:
+            self._decided[name] = event
+            self._tell("decided", name=name, **event)
 
     def ended(self, job: Job) -> None:
-        """Close the job's bar."""
-        if job.name in self._bars:
-            self._live.remove_task(self._bars.pop(job.name))
+        """Tell how the job ended, if it did."""
         outcome = job.outcome
-        if outcome is None:
-            return
-        self._moved(job, outcome.step, math.nan)
-        how = "done" if outcome.status == "reached" else f"{outcome.status} ({outcome.message}) with {self._settings(job)}"
-        if outcome.status != "reached" or not self._console.is_terminal:
-            self.say(f"{job.name}: step {outcome.step} of {job.n_steps}, {how}{self._left()}")
+        if outcome is not None:
+            about = {"step": outcome.step, "message": outcome.message, "seconds": outcome.seconds}
+            self._tell("ended", name=job.name, status=outcome.status, n_steps=job.n_steps, **about)
 
-    def _settings(self, job: Job) -> str:
-        return ", ".join(
-            f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
-            for key, value in self._runs[job.name].searched.items()
-        )
+    def finished(self, *, winner: str | None = None, error: str | None = None) -> None:
+        """Tell that the sweep is over."""
+        self._tell("finished", winner=winner, error=error)
 
-    def _add(self, flops: float) -> None:
-        self._done_flops += flops
-        self._live.update(self._whole, completed=self._done_flops)
+    def tick(self) -> None:
+        """Give a sign of life."""
+        now = time.monotonic()
+        if self._log is not None and now - self._alive_at >= SIGN_OF_LIFE_S:
+            self._alive_at = now
+            with suppress(OSError):
+                self._log.touch()
 
-    def _left(self) -> str:
-        """Return the time left in words, once there is something to tell it from."""
-        here = self._done_flops - self._done_before
-        if self._started is None or here <= 0 or self._total_flops <= self._done_flops:
-            return ""
-        left_s = (time.monotonic() - self._started) * (self._total_flops - self._done_flops) / here
-        minutes, seconds = divmod(round(left_s), 60)
-        return f"; sweep {self._done_flops / self._total_flops:.0%}, about {minutes}:{seconds:02d} left"
+    def _tell(self, kind: str, **about: Any) -> None:
+        event = {"event": kind, "time": round(time.time(), 3), **about}
+        for listener in tuple(self._listeners):
+            try:
+                listener(event)
+            except Exception as error:  # noqa: BLE001 - trackers are others' code and raise what they like
+                self._listeners.remove(listener)
+                self.say(f"no longer told of this sweep: {type(error).__name__}: {error}")
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -78,7 +78,10 @@ class _Judged:
     def reported(self, job: Job, report: Report) -> None:
         self._usual.reported(job, report)
         if self._judge is not None and job.name in self._context.candidates:
-            self._judge.reported(self._context.candidates[job.name], report)
+            run = self._context.candidates[job.name]
+            self._judge.reported(run, report)
+            if (decision := self._judge.decision(run)) is not None:
+                self._context.progress.decided(run.name, decision.action, decision.reason, decision.to_dict())
 
     def ended(self, job: Job) -> None:
         self._usual.ended(job)

@@ -8,6 +8,7 @@
     RUN/model.json       the model fitted on the proxies   RUN/trials/<name>/   a run's log, outcome and checkpoint
     RUN/events.jsonl     what the rule prune saw and said  RUN/commands.jsonl   what people asked for (answers.jsonl: got)
     RUN/winner.yaml      the winner, to be run again       RUN/next-size.yaml   the start of a larger sweep
+    RUN/report.html      all of it to look at              RUN/logs/progress.jsonl  what the drivers saw happen
 """
 
 from __future__ import annotations
@@ -103,6 +104,11 @@ class RunFolder:
     def seconds(self) -> Path:
         """Wall-clock that the drivers of this run have spent on it."""
         return self.path / "logs" / "seconds.json"
+
+    @property
+    def progress(self) -> Path:
+        """What the drivers saw happen; see :mod:`hpo.adapters.progress_log`."""
+        return self.path / "logs" / "progress.jsonl"
 
     @property
     def trials(self) -> Path:

@@ -67,7 +67,7 @@ class _Select:
         if self._plan.proxies:
             context.progress.say(f"model fitted on {len(model.references)} of {len(self._plan.proxies)} proxies")
         judgement = self._judge(model, judged_runs(self._runs), {})
-        context.folder.write_decisions(judgement.to_lines())
+        context.write_judgement(judgement, [verdict.run for verdict in judgement.verdicts])
         for verdict in judgement.verdicts:
             if self._plan.proxies and verdict.action == "continue" and verdict.forecast["final_loss"] is None:
                 context.progress.say(f"{verdict.run} goes on because it could not be forecast: {REASONS[verdict.reason]}")
@@ -144,7 +144,7 @@ class _Select:
         again = self._judge(read_model(self._context.folder.model), runs, at)
         last = max((verdict.rank or 0 for verdict in judgement.kept), default=-1)
         judgement = judgement.replaced([_ranked(v, last + 1 + k) for k, v in enumerate(again.verdicts) if v.run in at])
-        self._context.folder.write_decisions(judgement.to_lines())
+        self._context.write_judgement(judgement, at)
         return judgement
 
     def _judge(self, model: CollapseModel, runs: Sequence[Run], at: dict[str, int]) -> Judgement:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hpo.adapters.atomic import new_folder, write_json
-from hpo.adapters.training_session import remove_checkpoints
+from hpo.adapters.training_session import last_logged_step, remove_checkpoints
 from hpo.engine.context import Context, SweepError
 from hpo.engine.cost import estimate
 from hpo.engine.export import export_winner
@@ -159,8 +159,9 @@ class _Ending:
                 unmark(copy)
                 if self._runs.has_status(run, "stopped"):
                     forget_outcome(copy)
-        self._context.progress.expect_more(run.flops - run.flops_at(run.stop_step))
-        self._context.progress.add(job.name, run, self._runs.steps(run), is_new=False)
+        done = last_logged_step(job.folder)
+        self._context.progress.expect_more(run.flops - run.flops_at(done))
+        self._context.progress.add(job.name, run, done, is_new=False)
         return job
 
     def _tell(self, i: int, candidate: Candidate) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -19,6 +20,7 @@ import pytest
 from child_processes import free_port
 from optuna.trial import TrialState
 from optuna_studies import HORIZON, add_family, curve, steps
+from sweeps_here import config, sweep_here
 
 from hpo import CollapsePruner, plot_forecasts, report
 
@@ -48,21 +50,28 @@ def pruned_study(tmp_path: Path) -> Iterator[tuple[optuna.Study, str]]:
     study._storage._backend.engine.dispose()  # type: ignore[attr-defined]
 
 
-@pytest.fixture
-def dashboard(pruned_study: tuple[optuna.Study, str], tmp_path: Path) -> Iterator[str]:
-    """URL of a dashboard on that storage, on a free local port."""
+@contextmanager
+def served(storage: str, log: Path) -> Iterator[str]:
+    """Yield the URL of a dashboard on a storage, on a free local port."""
     program = shutil.which("optuna-dashboard", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     if program is None:
         pytest.skip("optuna-dashboard absent: pip install optuna-dashboard")
     port = free_port()
-    with (tmp_path / "dashboard.log").open("w") as log:
-        command = [program, pruned_study[1], "--host", "127.0.0.1", "--port", str(port)]
-        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    with log.open("w") as file:
+        command = [program, storage, "--host", "127.0.0.1", "--port", str(port)]
+        server = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
         try:
-            yield answering(f"http://127.0.0.1:{port}", server, tmp_path / "dashboard.log")
+            yield answering(f"http://127.0.0.1:{port}", server, log)
         finally:
             server.terminate()
             server.wait(20)
+
+
+@pytest.fixture
+def dashboard(pruned_study: tuple[optuna.Study, str], tmp_path: Path) -> Iterator[str]:
+    """URL of a dashboard on that storage."""
+    with served(pruned_study[1], tmp_path / "dashboard.log") as url:
+        yield url
 
 
 def answering(url: str, server: subprocess.Popen[bytes], log: Path) -> str:
@@ -104,3 +113,23 @@ def test_the_figure_of_the_forecasts_can_be_shown_there(pruned_study: tuple[optu
     figure = json.loads(kept["graph_object"])
     assert kept["id"] == "forecasts"
     assert "stopped by forecast (1)" in {trace.get("name") for trace in figure["data"]}
+
+
+def test_the_study_of_a_sweep_opens_there_with_states_reports_and_reasons(tmp_path: Path) -> None:
+    run = sweep_here(tmp_path / "run", config())
+    result = json.loads(run.result.read_text())
+    with served(str(run.journal), tmp_path / "dashboard.log") as url:
+        (summary,) = fetched(f"{url}/api/studies")["study_summaries"]
+        assert summary["study_name"] == "here"
+        trials = fetched(f"{url}/api/studies/{summary['study_id']}?after=0")["trials"]
+    shown = {trial["number"]: trial for trial in trials}
+    states = {"winner": "Complete", "complete": "Complete", "stopped": "Pruned", "diverged": "Pruned"}
+    assert {number: trial["state"] for number, trial in shown.items()} == {
+        trial["number"]: states[trial["state"]] for trial in result["trials"]
+    }
+    for trial in result["trials"]:
+        attributes = {a["key"]: a["value"] for a in shown[trial["number"]]["user_attrs"]}
+        assert shown[trial["number"]]["intermediate_values"]
+        if trial["state"] == "stopped":
+            assert attributes["reason"] == trial["reason"]
+            assert float(attributes["predicted_final"]) == pytest.approx(trial["forecast"]["final_loss"])

@@ -134,6 +134,7 @@ def test_a_forecast_that_abstains_says_why_and_gives_no_number(hpo, curves):
         (("sweep", "x.yaml", "--resume", "y"), "found both"),
         (("sweep", "--resume", "nowhere"), "--resume: expected the folder of a run"),
         (("sweep", "--resume", "y", "--set", "a=1"), "--set: expected no such option with --resume"),
+        (("sweep", "--resume", "y", "--log-to", "wandb"), "--log-to: expected no such option with --resume"),
         (("sweep", "x.yaml", "--frobnicate"), "frobnicate"),
         (("frobnicate",), "frobnicate"),
     ],

@@ -84,11 +84,11 @@ def sweep(
     SweepError
         No candidate could be trained to its end.
     """
+    from hpo.commands.sweep_display import displayed
     from hpo.engine.context import SweepError
     from hpo.engine.plan import plan_sweep
-    from hpo.engine.progress import SweepProgress
     from hpo.engine.run_folder import existing_run_folder, locked, new_run_folder
-    from hpo.engine.sweep import expected_flops, run_sweep
+    from hpo.engine.sweep import run_sweep
 
     if not callable(train):
         raise ValueError(f"train must be a function train(settings, session); found {train!r}")
@@ -98,8 +98,7 @@ def sweep(
     folder = existing_run_folder(Path(out)) if resume and out is not None else None
     plan = plan_sweep(config if folder is None else folder.read_config(), None if _is_importable(train) else train)
     folder = folder or new_run_folder(None if out is None else Path(out), config)
-    with locked(folder), SweepProgress(expected_flops(plan)) as progress:
-        progress.say(f"run folder {folder.path}")
+    with locked(folder), displayed(plan, folder) as progress:
         result = run_sweep(plan, folder, progress, resume=resume, verify=verify, settle=settle)
     if result["winner"] is None:
         raise SweepError("the sweep has no winner")

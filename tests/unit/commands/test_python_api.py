@@ -8,7 +8,7 @@ import optuna
 import pytest
 
 import hpo
-from hpo.engine import python_api
+from hpo.commands import python_api
 
 TARGET = {"n_steps": 100, "n_params": 1000, "batch_tokens": 10}
 
