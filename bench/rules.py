@@ -9,7 +9,7 @@ import numpy as np
 
 from bench.simulation import Outcome, Sweep, in_two_phases
 from hpo.core.curve import Curve
-from hpo.core.decision import StoppingSettings, SweepState, decide, is_too_early, select
+from hpo.core.decision import StoppingSettings, SweepState, decide, is_decided_early, select
 from hpo.core.model import CollapseModel
 
 REFIT_SHARE = 0.2
@@ -33,7 +33,7 @@ class Prune:
     def report(self, trial: int, look: int) -> bool:
         """Return True if the forecast says that the trial cannot win."""
         curve = self._sweep.trials[trial].prefix(float(self._sweep.looks[look]))
-        early = is_too_early(curve, self._settings) or curve.fraction_seen is None
+        early = is_decided_early(curve, self._state, self._settings)
         forecast = None if early else self._model.forecast(curve)
         decision = decide(curve, forecast, self._state, self._settings)
         if decision.action == "stop":

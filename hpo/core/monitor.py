@@ -214,7 +214,7 @@ class Monitor:
             return Status(
                 "abstained", f"too little seen yet: {seen.fractions.size} of {MIN_BINS} bins", fraction=curve.fraction_seen
             )
-        change = likeliest_change(seen.d, seen.covariance, seen.fractions, seen.dof)
+        change = likeliest_change(seen.d, seen.slow, seen.noise, seen.fractions, seen.dof)
         if self._lr.off_since is not None:
             return self._wrong_lr(curve, seen, change)
         if change is None or not change.is_alarm:
@@ -267,7 +267,7 @@ def with_validation(training: Status, validation: Status) -> Status:
 def _described(curve: Curve, seen: Seen, change: Change | None, status: str, kind: str | None, reason: str) -> Status:
     """Return the status with residuals and the forecast, with and without the change."""
     if change is None:
-        white = Whitened.of(seen.d, seen.covariance)
+        white = Whitened.of(seen.d, seen.covariance())
         level, level_sd, size, size_sd = white.level, 1.0 / float(np.linalg.norm(white.ones)), 0.0, 0.0
     else:
         level, level_sd, size, size_sd = change.level, change.level_sd, change.size, change.size_sd
@@ -297,7 +297,7 @@ def _described(curve: Curve, seen: Seen, change: Change | None, status: str, kin
 
 def _residuals(seen: Seen, level: float, level_sd: float, metric: Metric) -> tuple[tuple[float, float, float], ...]:
     off = seen.d - level
-    sd = np.sqrt(np.diag(seen.covariance) + level_sd**2)
+    sd = np.sqrt(np.diag(seen.covariance()) + level_sd**2)
     if metric.transform != "identity":
         reference = np.exp(seen.mean)
         off, sd = reference * np.expm1(off), reference * sd

@@ -22,6 +22,9 @@ REFERENCES_DOF = 20.0
 """What the references' own noise says of the run's, in degrees of freedom."""
 SHARE_SD = 0.2
 DENIED = 3.0
+MIN_SCATTERED = 8
+SCATTER_DOF = 0.5
+"""Degrees of freedom of one point's scatter about its bin: tails are heavier than Gaussian ones."""
 COVERED = 0.95
 MIN_COVERED = 8
 
@@ -46,12 +49,13 @@ class Shared:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the test sees: residuals, their covariance while healthy, the noise of a full bin and how well it is known."""
+    """What the test sees: residuals, wandering and noise of healthy ones, the noise of a full bin and how well it is known."""
 
     fractions: FloatArray
     mean: FloatArray
     d: FloatArray
-    covariance: FloatArray
+    slow: FloatArray
+    noise: FloatArray
     window_sd: float
     dof: float
 
@@ -64,13 +68,17 @@ class Seen:
         mean, slow = template.at(fractions) if fractions.size else (np.zeros(0), np.zeros((0, 0)))
         d = y[use] - mean
         if fractions.size < MIN_BINS:
-            return cls(fractions, mean, d, slow, math.nan, math.nan)
+            return cls(fractions, mean, d, slow, np.zeros(d.size), math.nan, math.nan)
         told = None if shared is None else _less_common(d, counts, shared, use)
         off, measured, known, dof = told or _own_noise(curve, use, d)
         measured[-1] = max(measured[-1], _partial_noise(curve, use))
         noise = measured + known + NOISE_FLOOR**2
         dof = min(dof * float(np.median(noise / measured)) ** 2, MOST_DOF)  # the rest is not estimated here (Satterthwaite)
-        return cls(fractions, mean, d - off, slow + np.diag(noise), float(np.sqrt(np.median(noise))), dof)
+        return cls(fractions, mean, d - off, slow, noise, float(np.sqrt(np.median(noise))), dof)
+
+    def covariance(self, wandering: float = 1.0) -> FloatArray:
+        """Return the covariance of healthy residuals whose wandering is c² = ``wandering`` times what the template states."""
+        return wandering * self.slow + np.diag(self.noise)
 
     def onset_of(self, change: Change) -> float:
         """Return t̂ between the last healthy bin and the first changed one."""
@@ -88,11 +96,12 @@ def _own_noise(curve: Curve, use: NDArray[np.bool_], d: FloatArray) -> tuple[Flo
     counts = curve.counts[use]
     between, dof = max(noise_per_point(d, counts), 1e-300), DOF_PER_BIN * d.size
     several = counts >= 3
-    if several.sum() >= MIN_BINS:
+    if several.sum() >= MIN_SCATTERED:
         scatter = curve.variances[use] * curve.metric.slope(curve.means[use]) ** 2 * counts / np.maximum(counts - 1.0, 1.0)
         within = float(np.median(scatter[several]) * _median_to_mean(float(np.median(counts[several]))))
         if 0.5 < between / max(within, 1e-300) < 2.0:
-            between, dof = max(within, 0.5 * (between + within)), 4.0 * dof
+            between = max(within, 0.5 * (between + within))
+            dof += SCATTER_DOF * float(np.sum(counts[several] - 1.0))
     return np.zeros(d.size), between / counts, np.zeros(d.size), dof
 
 
