@@ -2,7 +2,7 @@
 
 A healthy run's residuals d = y − s (s the family's curve, y = log L) are θ + slow(t̂) + noise: θ the run's own level, unknown;
 ``slow`` the wandering of healthy runs (:mod:`hpo.core.template`), of a size c² that is known roughly; noise white, with a
-variance per point that the run itself shows. A change adds a *form* (step, drift, transient, spike) of unknown size from an
+variance per point that the run itself shows. A change adds a *form* (step, drift, transient, spike, pulse), its size unknown, from an
 unknown onset on. With V_c = c²·slow + noise = LLᵀ, and both sides freed of the level, the size of a form x is known through
 
     z_c = (L⁻¹x · L⁻¹d) / |L⁻¹x|  ~  N(0, 1) while healthy,
@@ -37,7 +37,7 @@ from scipy.linalg import solve_triangular
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-ALARM_ABOVE = {"step": 4.6, "drift": 4.8, "transient": 4.6, "spike": 5.5}
+ALARM_ABOVE = {"step": 4.6, "drift": 4.8, "transient": 4.6, "spike": 5.5, "pulse": 5.5}
 """z above which a form is an alarm; isolated outliers are the commonest harmless event, hence the higher line."""
 ALARM_BELOW = {"step": 6.0, "drift": 6.0}
 """−z above which a loss below its curve is an alarm; forms not named here never are."""
@@ -45,8 +45,8 @@ WANDERING: FloatArray = np.array([1 / 64, 1 / 16, 1 / 4, 1.0])
 """c², the size of a run's wandering in units of what its template states at most."""
 WANDERING_SD = 1.5
 """Prior sd of log c²."""
-BINS_AFTER = {"spike": 1, "step": 2, "drift": 3, "transient": 4}
-"""Bins that must follow an onset, itself included, so that a single outlier is a spike and nothing else."""
+BINS_AFTER = {"spike": 1, "step": 2, "drift": 3, "transient": 4, "pulse": 3}
+"""Bins that an onset needs, itself included: a single outlier is a spike and nothing else, a pulse has ended."""
 MIN_BEFORE = 10
 """Bins needed before an onset, to know what healthy was."""
 NOISE_FLOOR = 3e-4
@@ -66,7 +66,7 @@ class Change:
     Attributes
     ----------
     form : str
-        "step", "drift", "transient" or "spike".
+        "step", "drift", "transient", "spike" (one bin) or "pulse" (two).
     onset : int
         Index of the first changed bin.
     z : float
@@ -143,6 +143,8 @@ def form_values(form: str, fractions: FloatArray, onsets: IntArray) -> FloatArra
         return np.asarray(after, dtype=np.float64)
     if form == "spike":
         return np.asarray(bins == onsets[None, :], dtype=np.float64)
+    if form == "pulse":
+        return np.asarray(after & (bins <= onsets[None, :] + 1), dtype=np.float64)
     if form == "transient":
         since = np.maximum(fractions[:, None] - fractions[onsets][None, :], 0.0)
         return np.asarray(np.where(after, np.exp(-since / RECOVERY), 0.0), dtype=np.float64)
@@ -214,7 +216,7 @@ def likeliest_change(
     dof : float, optional
         Degrees of freedom of the noise; by default those of :func:`noise_per_point`.
 
-    Complexity: one eigendecomposition and one product with four forms a bin, O(n³) with n ≤ 115 bins.
+    Complexity: one eigendecomposition and one product with five forms a bin, O(n³) with n ≤ 115 bins.
     """
     if d.size <= MIN_BEFORE:
         return None

@@ -242,7 +242,7 @@ class Monitor:
 
     def _kind(self, change: Change, onset: float) -> str:
         restarted = any(abs(onset - at) <= NEAR_RESTART for at in self._restarts)
-        if change.form == "spike":
+        if change.form in ("spike", "pulse"):
             return "spike"
         if change.z > 0:
             return "restart" if change.form == "transient" or restarted else change.form

@@ -82,8 +82,6 @@ class Seen:
 
     def onset_of(self, change: Change) -> float:
         """Return t̂ between the last healthy bin and the first changed one."""
-        if change.form == "spike":
-            return float(self.fractions[change.onset])
         return float(0.5 * (self.fractions[change.onset - 1] + self.fractions[change.onset]))
 
 
