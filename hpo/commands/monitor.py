@@ -196,6 +196,9 @@ def _write_figure(path: Path, status: Status, run_id: str) -> None:
     from hpo.adapters.atomic import write_bytes
     from hpo.reporting.monitor_figure import monitor_figure
 
+    if not status.residual:
+        typer.echo(f"hpo: no figure is written: {status.reason}", err=True)
+        return
     try:
         write_bytes(path, monitor_figure(status, run_id).encode())
     except OSError as error:

@@ -1,7 +1,8 @@
 """What ``hpo monitor`` holds a run against: a model's family, or finished runs, and what is assumed where the log says little.
 
-A log hardly ever says its schedule, and one that was resumed with a wrong learning rate shows another one than was meant. So
-where the file does not name it, the run's schedule is taken to be that of all its references, if they have one; and it is said.
+References are finished, as the user says: one whose log does not say its length ended where its log ends. A log hardly ever
+says its schedule, and one that was resumed with a wrong learning rate shows another one than was meant. So where the file does
+not name it, the run's schedule is taken to be that of all its references, if they have one; and it is said.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ class Yardstick:
 
         name = run.metric.name
         if name not in self._read:
-            self._read[name] = read_runs(self.references, run=self.reference_run, metric=name)
+            read = read_runs(self.references, run=self.reference_run, metric=name)
+            self._read[name] = [one if one.horizon is not None else replace(one, horizon=float(one.steps[-1])) for one in read]
         return self._read[name]
 
     def _fitted(self) -> CollapseModel:

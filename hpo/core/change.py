@@ -2,8 +2,8 @@
 
 A healthy run's residuals d = y − s (s the family's curve, y = log L) are θ + slow(t̂) + noise: θ the run's own level, unknown;
 ``slow`` the wandering of healthy runs (:mod:`hpo.core.template`), of a size c² that is known roughly; noise white, with a
-variance per point that the run itself shows. A change adds a *form* (step, drift, transient, spike, pulse), its size unknown, from an
-unknown onset on. With V_c = c²·slow + noise = LLᵀ, and both sides freed of the level, the size of a form x is known through
+variance per point that the run itself shows. A change adds a *form* (step, drift, transient, spike, pulse) of unknown size from
+an unknown onset on. With V_c = c²·slow + noise = LLᵀ, and both sides freed of the level, the size of a form x is known through
 
     z_c = (L⁻¹x · L⁻¹d) / |L⁻¹x|  ~  N(0, 1) while healthy,
 

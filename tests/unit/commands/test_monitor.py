@@ -215,6 +215,39 @@ def test_bad_input_is_one_line_and_exit_2(hpo, folder, monkeypatch, arguments, m
     assert err.count("\n") == 1
 
 
+def test_a_run_that_says_too_little_yet_has_no_figure_and_no_error(hpo, folder):
+    write(folder / "young.csv", rows("young", 1.9, 15, until=0.05))
+    code, out, err = hpo(folder / "young.csv", "--model", folder / "model.json", "--figure", folder / "f.svg")
+    assert (code, "abstained" in out) == (0, True)
+    assert "no figure is written: too little seen yet" in err
+    assert not (folder / "f.svg").exists()
+
+
+def bare(path, lines):
+    """Write step and loss alone, as a log of a user's own."""
+    path.write_text("step,train_loss\n" + "\n".join(",".join((c := line.split(","))[1:2] + c[3:4]) for line in lines) + "\n")
+    return path
+
+
+def test_bare_logs_will_do_with_the_length_of_the_run(hpo, folder):
+    """References are finished; what they do not say of themselves is no reason to refuse them."""
+    given = [word for k in range(3) for word in ("--reference", bare(folder / f"ref{k}.csv", rows(f"r{k}", 2 + 0.1 * k, k)))]
+    assert hpo(bare(folder / "well.csv", rows("well", 1.9, 16, until=0.7)), *given, "--total", 400)[0] == 0
+    faulty = rows("ill", 1.9, 16, fault=np.where(T >= 0.5, 0.03, 0.0), until=0.7)
+    code, out, _ = hpo(bare(folder / "ill.csv", faulty), *given, "--total", 400, "--json")
+    assert (code, json.loads(out)["kind"]) == (1, "step")
+    assert hpo(folder / "ill.csv", *given)[0] == 2
+
+
+def test_a_schedule_that_the_log_does_not_name_is_that_of_the_references(hpo, folder):
+    text = (folder / "references.csv").read_text().splitlines()
+    named = [text[0] + ",schedule", *(f"{line},linear" for line in text[1:])]
+    (folder / "references.csv").write_text("\n".join(named) + "\n")
+    code, _, err = hpo(folder / "ok.csv", "--reference", folder / "references.csv")
+    assert code == 0
+    assert "the log does not name its schedule: taken to be that of the references, linear" in err
+
+
 def test_the_figure_is_an_svg(hpo, folder):
     hpo(folder / "step.csv", "--model", folder / "model.json", "--figure", folder / "f.svg")
     assert "onset (step)" in (folder / "f.svg").read_text()
