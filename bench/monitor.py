@@ -54,6 +54,8 @@ RISE_SIGMA = 3.0
 RISE = "smoothed rise"
 CLEAR_RISE = "rise at 1 %"
 JUDGE_EVERY = 0.005
+HEALTHY_EVERY = 0.01
+"""Healthy runs are asked once a bin, faulty ones from the onset on twice."""
 TURN_WIDTH = 0.05
 
 
@@ -97,7 +99,7 @@ def _monitored(one: Healthy, values: FloatArray, common: CommonNoise | None, sin
     monitor = Monitor(template, run.recipe, total=run.horizon, metric=run.metric, judge_every=np.inf, common=common)
     for step, value, fraction in zip(run.steps.tolist(), values.tolist(), one.fractions.tolist(), strict=True):
         if fraction >= since:
-            monitor.judge_every = JUDGE_EVERY
+            monitor.judge_every = JUDGE_EVERY if since > 0 else HEALTHY_EVERY
         if monitor.update(step, value).status == "alarm":
             return monitor.status
     return monitor.judge()

@@ -2,8 +2,9 @@
 
     python -m bench.monitor_faults            # about 10 minutes of one core; a call that was killed goes on
 
-- ``low_precision_loss``: the gradient of the loss is rounded to 8-bit floats (e5m2) without a scale, so that what is small
-  underflows: the model learns a little worse from there on, and the loss that is reported is right;
+- ``low_precision_loss``: the gradient of the loss is rounded to 8-bit floats (e5m2) without a scale, divided by the tokens of
+  eight micro-batches as where gradients are accumulated, so that what is small underflows: the model learns worse from there
+  on, and the loss that is reported is right;
 - ``wrong_lr``: the schedule's state was not restored, so that the learning rate starts anew with its warm-up;
 - ``repeated_data``: the loader serves the same 1 % of the batches over and over.
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 ONSET = 0.6
 REPEATED_SHARE = 0.01
+MICRO_BATCHES = 8
 PARQUET = Path(__file__).parent / "data" / "own_faults.parquet"
 
 
@@ -62,7 +64,8 @@ class _RoundedGradient(torch.autograd.Function):
         logits, targets = ctx.saved_tensors
         per_logit = logits.softmax(-1)
         per_logit[torch.arange(len(targets)), targets] -= 1.0
-        return (gradients[0] * per_logit / len(targets)).to(torch.float8_e5m2).to(logits.dtype), None
+        share = gradients[0] / (MICRO_BATCHES * len(targets))
+        return MICRO_BATCHES * (share * per_logit).to(torch.float8_e5m2).to(logits.dtype), None
 
 
 class LowPrecisionLoss(FaultyTrainer):

@@ -33,7 +33,7 @@ SameData = Annotated[
         "--same-data", help="The reference runs saw the same batches in the same order: take off the noise that they share."
     ),
 ]
-ReferenceRun = Annotated[str | None, typer.Option(metavar="ID", help="Which run of the reference file.")]
+ReferenceRun = Annotated[str | None, typer.Option(metavar="ID", help="Which runs of the reference logs; may be a wildcard.")]
 RunId = Annotated[str | None, typer.Option("--run", metavar="ID", help="Only the run of this id.")]
 Validation = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Validation loss in the same log and model, to tell overfitting.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ class Yardstick:
     Attributes
     ----------
     reference_run : str or None
-        Which run of the reference logs.
+        Which runs of the reference logs: an id, or a wildcard over ids.
     same_data : bool
         The references saw the run's batches.
     total : float or None
@@ -97,9 +98,14 @@ class Yardstick:
 
         name = run.metric.name
         if name not in self._read:
-            read = read_runs(self.references, run=self.reference_run, metric=name)
+            read = [one for one in read_runs(self.references, metric=name) if self._is_wanted(one.run_id)]
+            if not read:
+                raise ValueError(f"--reference-run: expected a reference's id or a wildcard; found {self.reference_run!r}")
             self._read[name] = [one if one.horizon is not None else replace(one, horizon=float(one.steps[-1])) for one in read]
         return self._read[name]
+
+    def _is_wanted(self, run_id: str) -> bool:
+        return self.reference_run is None or run_id == self.reference_run or fnmatchcase(run_id, self.reference_run)
 
     def _fitted(self) -> CollapseModel:
         from hpo.adapters.model_files import read_model

@@ -45,6 +45,7 @@ START = 0.03
 WARMUPS_SKIPPED = 1.5
 JUDGE_EVERY = 0.002
 PAST_TOTAL = 0.01
+HUGE = 1e150
 NEAR_RESTART = 0.03
 Z90 = 1.6448536269514722
 
@@ -164,8 +165,10 @@ class Monitor:
     def update(self, step: float, loss: float, *, lr: float | None = None) -> Status:
         """Take one report and return the status.
 
-        Steps come in order; one at or before the last is a restart, and its repeated steps are not counted twice.
+        Steps come in order; one at or before the last is a restart, and its repeated steps are not counted twice. A loss beyond
+        :data:`HUGE` is not finite: its square is not.
         """
+        loss = loss if abs(loss) <= HUGE else math.nan
         if self._horizon is not None and step <= self._last_step:
             self._restarts.append(step / self._horizon)
         self._last_step = float(step)

@@ -12,6 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from bench.reader_speed import WRITERS
 from hpo.adapters.curve_files import read_runs
 from hpo.adapters.model_files import write_model
 from hpo.commands.monitor import monitor
@@ -251,3 +252,36 @@ def test_a_schedule_that_the_log_does_not_name_is_that_of_the_references(hpo, fo
 def test_the_figure_is_an_svg(hpo, folder):
     hpo(folder / "step.csv", "--model", folder / "model.json", "--figure", folder / "f.svg")
     assert "onset (step)" in (folder / "f.svg").read_text()
+
+
+JUNK = bytes(np.random.default_rng(0).integers(0, 256, 64, dtype=np.uint8))
+DAMAGES = {
+    "empty": lambda raw: b"",
+    "binary": lambda raw: JUNK * 20,
+    "half": lambda raw: raw[: len(raw) // 2],
+    "junk inside": lambda raw: raw[: len(raw) // 3] + JUNK + raw[len(raw) // 3 + len(JUNK) :],
+    "a page": lambda raw: b"<html>" + raw,
+    "no loss": lambda raw: raw.replace(b"loss", b"lots"),
+}
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_a_damaged_log_is_read_as_far_as_it_goes_or_refused_in_one_line(hpo, tmp_path, form):
+    """Through the command: whatever the damage, an answer, or exit 2 with one line and nothing written."""
+    needed = {"tensorboard": "tensorboard", "wandb": "wandb"}.get(form)
+    if needed is not None:
+        pytest.importorskip(needed)
+    reference = WRITERS["csv"](tmp_path, 300)
+    home = tmp_path / form
+    home.mkdir()
+    log = WRITERS[form](home, 300)
+    file = log if log.is_file() else log / "metrics" / "train_loss"
+    raw = file.read_bytes()
+    for name, damage in DAMAGES.items():
+        file.write_bytes(damage(raw))
+        figure = tmp_path / f"{name}.svg"
+        code, out, err = hpo(log, "--reference", reference, "--total", 300, "--json", "--figure", figure)
+        assert code in (0, 1, 2), name
+        assert code == 2 or json.loads(out)["status"] in ("ok", "alarm", "abstained"), name
+        assert code != 2 or (err.count("\n") == 1 and out == "" and not figure.exists()), name
+        assert code == 2 or name not in ("empty", "binary"), name
