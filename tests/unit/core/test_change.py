@@ -115,3 +115,33 @@ def test_size_and_level_agree_with_generalised_least_squares():
     level, size = spread @ design.T @ inverse @ d
     assert (found.level, found.size) == pytest.approx((level, size))
     assert (found.level_sd, found.size_sd) == pytest.approx(tuple(np.sqrt(np.diag(spread))))
+
+
+def test_a_loss_below_its_curve_is_asked_more_and_one_that_comes_back_nothing():
+    up = likeliest_change(noise(9) + np.where(np.arange(N) >= 50, 1.6 * SIGMA, 0.0), QUIET, NOISE, T)
+    down = likeliest_change(-noise(9) - np.where(np.arange(N) >= 50, 1.6 * SIGMA, 0.0), QUIET, NOISE, T)
+    assert up.is_alarm
+    assert not down.is_alarm
+    assert not likeliest_change(noise(9) - np.where(np.arange(N) == 40, 20 * SIGMA, 0.0), QUIET, NOISE, T).is_alarm
+
+
+def test_two_bins_up_are_a_pulse():
+    pulse = np.where((np.arange(N) == 40) | (np.arange(N) == 41), 12 * SIGMA, 0.0)
+    found = likeliest_change(noise(3) + pulse, QUIET, NOISE, T)
+    assert (found.form, found.onset, found.is_alarm) == ("pulse", 40, True)
+
+
+def test_a_run_that_wandered_little_is_judged_strictly():
+    """What is stated of healthy runs is an upper limit: under it alone the step would be lost in the wandering."""
+    stated = (8 * SIGMA) ** 2 * np.exp(-0.5 * ((T[:, None] - T[None, :]) / 0.05) ** 2)
+    step = np.where(np.arange(N) >= 60, 6 * SIGMA, 0.0)
+    found = likeliest_change(noise(10) + step, stated, NOISE, T)
+    alone = change_of(Whitened.of(noise(10) + step, stated + np.diag(NOISE)), T, "step", 60, 1e9)
+    assert found.is_alarm
+    assert (found.form, found.wandering < 1.0) == ("step", True)
+    assert alone.z < 4
+
+
+def test_a_bend_of_the_curve_is_not_taken_for_noise():
+    bent = 0.3 * np.random.default_rng(11).standard_normal(400) + 40 * np.cos(np.linspace(0, 6 * np.pi, 400))
+    assert np.sqrt(noise_per_point(bent, np.ones(400))) == pytest.approx(0.3, rel=0.15)
