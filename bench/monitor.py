@@ -326,11 +326,16 @@ def monitor_command(
     with input_errors():
         if not set(chosen) <= set(FORMS):
             raise ValueError(f"--forms: expected any of {', '.join(FORMS)}; found {forms}")
+        from bench.monitor_real import real_faults
+
         result = evaluate(curves_folder(curves), role, bootstraps, repeats, workers, chosen)
+        result["real_faults"] = real_faults()
     typer.echo(json.dumps(result, allow_nan=False) if as_json else "\n".join(_lines(result)))
 
 
 def _lines(result: dict[str, Any]) -> list[str]:
+    from bench.monitor_real import lines_of
+
     lines = [f"false alarms per healthy run ({result['role']} half)"]
     for part, rates in result["false_alarms"].items():
         for detector, r in rates.items():
@@ -349,7 +354,7 @@ def _lines(result: dict[str, Any]) -> list[str]:
     lines.append(f"  {'fault':<20}{'detector':<19}" + "".join(f"{title:>9}" for title in titles))
     for name, scores in result["faults"].items():
         lines += [f"  {name:<20}{detector:<19}{_scores(one)}" for detector, one in scores.items()]
-    return lines
+    return lines + (lines_of(result["real_faults"]) if "real_faults" in result else [])
 
 
 def _scores(one: dict[str, Any]) -> str:

@@ -88,7 +88,7 @@ def _healthy_of(
         kin = [(other, points) for other, points in runs if other is not run and relatives(run, other)]
         model = CollapseModel.fit([points.curve for _, points in kin])
         template = template_of_model(model, run.metric, run.recipe, run.family) if kin else None
-        sigma = None if template is None else _window_noise(run, template)
+        sigma = None if template is None else window_noise(run, template)
         if template is not None and sigma is not None:
             seen = source.startswith(("olmo", "multipowerlaw", "own ladder")) or index % 3 == 0
             clean, common = _freed_of_common_noise(run, kin) if source.startswith("schaipp") else (None, None)
@@ -133,7 +133,8 @@ def _sweep_relatives(run: RecordedRun, other: RecordedRun) -> bool:
     return run.group == "target" and other.group == "proxy" and run.family == other.family
 
 
-def _window_noise(run: RecordedRun, template: Template) -> float | None:
+def window_noise(run: RecordedRun, template: Template) -> float | None:
+    """Return σ of a run's residual over a 1 % window, on the log scale; None with fewer than 20 bins."""
     curve = run.curve()
     use = (curve.fractions >= max(START, float(template.nodes[0]))) & (curve.fractions <= 1)
     if use.sum() < 2 * 10:

@@ -166,3 +166,20 @@ def test_a_loss_that_is_not_finite_is_told_where_it_began(told, ladder, tmp_path
     said, code = told.asked(log(tmp_path / "log.csv", rows))
     assert (code, said["kind"]) == (1, "non_finite")
     assert said["onset"] == pytest.approx(0.505, abs=0.01)
+
+
+def test_a_training_loss_that_sinks_beside_a_validation_loss_that_does_not_is_overfitting(ladder, tmp_path):
+    app = typer.Typer()
+    app.command()(monitor)
+    both = {name: {one.run_id: one for one in read_runs(LADDER, metric=name)} for name in ("train_loss", "val_loss")}
+    others = [run_id for run_id, one in both["train_loss"].items() if one.group == "matched" and run_id != WATCHED]
+    references = [
+        log(tmp_path / f"{run_id}.csv", table({name: own[run_id] for name, own in both.items()})) for run_id in others
+    ]
+    run = log(tmp_path / "run.csv", table(ladder[1], after(0.5, -0.4 * (T - 0.5))))
+    given = [str(word) for path in references for word in ("--reference", path)]
+    done = CliRunner().invoke(app, [str(run), *given, "--validation", "val_loss", "--json"])
+    said = json.loads(done.stdout)
+    assert (done.exit_code, said["kind"]) == (1, "overfitting")
+    assert said["onset"] == pytest.approx(0.5, abs=0.05)
+    assert said["size_pct"] < 0
