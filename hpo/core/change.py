@@ -37,9 +37,9 @@ from scipy.linalg import solve_triangular
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-ALARM_ABOVE = {"step": 4.6, "drift": 4.8, "transient": 4.6, "spike": 5.5, "pulse": 5.5}
+ALARM_ABOVE = {"step": 4.8, "drift": 4.9, "transient": 5.1, "spike": 5.5, "pulse": 5.5}
 """z above which a form is an alarm; isolated outliers are the commonest harmless event, hence the higher line."""
-ALARM_BELOW = {"step": 6.0, "drift": 6.0}
+ALARM_BELOW = {"step": 6.5, "drift": 6.5}
 """−z above which a loss below its curve is an alarm; forms not named here never are."""
 WANDERING: FloatArray = np.array([1 / 64, 1 / 16, 1 / 4, 1.0])
 """c², the size of a run's wandering in units of what its template states at most."""
