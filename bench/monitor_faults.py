@@ -1,10 +1,10 @@
-"""Three real faults in our own training, each from a restart at 60 % on, beside the same run without one.
+"""Real faults of three kinds in our own training, each from a restart at 60 % on, beside the same run without one.
 
     python -m bench.monitor_faults            # about 10 minutes of one core; a call that was killed goes on
 
 - ``low_precision_loss``: the gradient of the loss is rounded to 8-bit floats (e5m2) without a scale, divided by the tokens of
   eight micro-batches as where gradients are accumulated, so that what is small underflows: the model learns worse from there
-  on, and the loss that is reported is right;
+  on, and the loss that is reported is right. ``mild_low_precision_loss`` is the same with one micro-batch;
 - ``wrong_lr``: the schedule's state was not restored, so that the learning rate starts anew with its warm-up;
 - ``repeated_data``: the loader serves the same 1 % of the batches over and over.
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 ONSET = 0.6
 REPEATED_SHARE = 0.01
-MICRO_BATCHES = 8
 PARQUET = Path(__file__).parent / "data" / "own_faults.parquet"
 
 
@@ -55,28 +54,37 @@ class _RoundedGradient(torch.autograd.Function):
     """Cross-entropy whose gradient passes through 8-bit floats (five bits of exponent, two of mantissa) without a scale."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, micro_batches: int) -> Tensor:
+        ctx.micro_batches = micro_batches
         ctx.save_for_backward(logits, targets)
         return functional.cross_entropy(logits, targets)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         logits, targets = ctx.saved_tensors
         per_logit = logits.softmax(-1)
         per_logit[torch.arange(len(targets)), targets] -= 1.0
-        share = gradients[0] / (MICRO_BATCHES * len(targets))
-        return MICRO_BATCHES * (share * per_logit).to(torch.float8_e5m2).to(logits.dtype), None
+        share = gradients[0] / (ctx.micro_batches * len(targets))
+        return ctx.micro_batches * (share * per_logit).to(torch.float8_e5m2).to(logits.dtype), None, None
 
 
 class LowPrecisionLoss(FaultyTrainer):
     """The loss's gradient underflows."""
 
     name = "low_precision_loss"
+    micro_batches: ClassVar[int] = 8
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Return the right loss, its gradient being wrong."""
         logits = self.model.logits(tokens).flatten(0, 1)
-        return _RoundedGradient.apply(logits, targets.flatten())  # type: ignore[no-untyped-call, no-any-return]
+        return _RoundedGradient.apply(logits, targets.flatten(), self.micro_batches)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class MildLowPrecisionLoss(LowPrecisionLoss):
+    """Little of the gradient underflows."""
+
+    name = "mild_low_precision_loss"
+    micro_batches = 1
 
 
 class WrongLr(FaultyTrainer):
@@ -101,7 +109,7 @@ class RepeatedData(FaultyTrainer):
         return super().batch(batches, self.resumed_at + 1 + (step - self.resumed_at - 1) % few)
 
 
-TRAINERS: tuple[type[FaultyTrainer], ...] = (FaultyTrainer, LowPrecisionLoss, WrongLr, RepeatedData)
+TRAINERS: tuple[type[FaultyTrainer], ...] = (FaultyTrainer, LowPrecisionLoss, MildLowPrecisionLoss, WrongLr, RepeatedData)
 
 
 def reference_runs() -> list[OwnRun]:

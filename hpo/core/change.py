@@ -47,6 +47,8 @@ WANDERING_SD = 1.5
 """Prior sd of log c²."""
 BINS_AFTER = {"spike": 1, "step": 2, "drift": 3, "transient": 4, "pulse": 3}
 """Bins that an onset needs, itself included: a single outlier is a spike and nothing else, a pulse has ended."""
+LASTING_COUNTS = 0.6
+"""|z| of a step or drift, over that of a spike, from which it is the one to tell."""
 MIN_BEFORE = 10
 """Bins needed before an onset, to know what healthy was."""
 NOISE_FLOOR = 3e-4
@@ -229,11 +231,19 @@ def likeliest_change(
         if (onsets := np.arange(MIN_BEFORE, d.size - needed + 1)).size
         for candidate in _candidates(form, onsets, rotated.statistics(form_values(form, fractions, onsets)), likelihoods, dof)
     ]
-    alarms = [one for one in found if one.over_line > 1.0]
-    best = max(alarms, key=lambda one: abs(one.z)) if alarms else max(found, key=lambda one: one.over_line)
+    best = _weightiest([one for one in found if one.over_line > 1.0]) or max(found, key=lambda one: one.over_line)
     white = Whitened.of(d, best.wandering * slow + np.diag(noise))
     change = change_of(white, fractions, best.form, best.onset, dof)
     return replace(change, z=best.z, wandering=best.wandering)
+
+
+def _weightiest(alarms: list[_Candidate]) -> _Candidate | None:
+    """Return the alarm with the highest |z|, but for a spike in a run that also left its curve for good; None without any."""
+    best = max(alarms, key=lambda one: abs(one.z), default=None)
+    lasting = max((one for one in alarms if one.form in ("step", "drift")), key=lambda one: abs(one.z), default=None)
+    if best is None or lasting is None or best.form not in ("spike", "pulse"):
+        return best
+    return lasting if abs(lasting.z) > LASTING_COUNTS * abs(best.z) else best
 
 
 def _candidates(

@@ -25,10 +25,10 @@ def logs(tmp_path_factory):
     return path
 
 
-def told(path, run, metric="train_loss"):
+def told(path, run, metric="train_loss", reference="faults-reference-*"):
     app = typer.Typer()
     app.command()(monitor)
-    given = ["--run", f"faults-{run}", "--reference", str(path), "--reference-run", "faults-reference-*", "--json"]
+    given = ["--run", f"faults-{run}", "--reference", str(path), "--reference-run", reference, "--json"]
     done = CliRunner().invoke(app, [str(path), *given, "--metric", metric])
     assert done.exit_code in (0, 1), done.output
     return json.loads(done.stdout)
@@ -39,10 +39,21 @@ def test_the_run_without_a_fault_is_silent(logs, metric):
     assert told(logs, "healthy", metric)["status"] == "ok"
 
 
-def test_a_low_precision_loss_after_a_restart_is_a_loss_that_leaves_its_curve(logs):
-    said = told(logs, "low-precision-loss")
-    assert (said["status"], said["kind"]) == ("alarm", "drift")
-    assert said["onset"] == pytest.approx(ONSET, abs=0.06)
+@pytest.mark.parametrize("metric", ["train_loss", "val_loss"])
+def test_a_low_precision_loss_after_a_restart_is_told_within_a_few_bins(logs, metric):
+    said = told(logs, "low-precision-loss", metric)
+    assert (said["status"], said["kind"]) == ("alarm", {"train_loss": "restart", "val_loss": "step"}[metric])
+    assert said["onset"] == pytest.approx(ONSET, abs=0.04)
+    assert said["detected_at"] < ONSET + 0.04
+    assert said["size_pct"] > 0
+
+
+def test_a_mild_one_is_told_where_a_run_with_the_same_data_is_the_reference(logs):
+    """It costs 1.6 % at the end, which other seeds' curves do not show."""
+    said = told(logs, "mild-low-precision-loss", reference="faults-healthy")
+    assert said["status"] == "alarm"
+    assert said["kind"] in ("drift", "step")
+    assert ONSET < said["detected_at"] < ONSET + 0.15
     assert said["cost_pct"] > 0
 
 
