@@ -2,15 +2,17 @@
 
     python -m bench.monitor --curves DIR --json
 
-Healthy runs are published ones, each held against the model of its relatives: OLMo ladder runs of the same tokens per
-parameter, MultiPowerLaw runs of the same schedule and the other size, runs of the Schaipp set with the same schedule and
-another length or size. Constants were chosen on the ``develop`` half (OLMo, MultiPowerLaw, every third Schaipp run); the
-``test`` half is the rest. Further healthy runs are bootstrapped: the run's slow curve plus its own noise, drawn anew in blocks
-from nearby. All Schaipp runs of one batch size saw the same batches in the same order, so that the monitor can also be told
-of the noise that a run shares with its relatives (bootstrapped runs then keep it).
+Healthy runs are published ones and our own, each held against the model of its relatives: OLMo ladder runs of the same tokens
+per parameter, MultiPowerLaw runs of the same schedule and the other size, runs of the Schaipp set with the same schedule and
+another length or size, our ladder's other sizes and seed, our sweep's proxies of the same seed. Constants were chosen on the
+``develop`` half (OLMo, MultiPowerLaw, our ladder, every third run of Schaipp's and our sweep); the ``test`` half is the rest.
+Further healthy runs are bootstrapped: the run's slow curve plus its own noise, drawn anew in blocks from nearby. All Schaipp
+runs of one batch size saw the same batches in the same order, so that the monitor can also be told of the noise that a run
+shares with its relatives (bootstrapped runs then keep it).
 
 Sizes are in σ, the noise of the run's residual over a 1 % window (but at least 0.03 %). Compared are z-score spike detectors
-on the raw loss, and the rise of the smoothed loss above its minimum.
+on the raw loss, the rise of the smoothed loss (1 %) above its minimum by 3 σ, and that of the loss smoothed over 5 % by more
+than it ever does in 99 % of the healthy runs of the same source: a rise that means something.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,21 +40,28 @@ from hpo.core.monitor import Monitor, Status
 FloatArray = NDArray[np.float64]
 MONITOR, SAME_DATA = "monitor", "monitor, same data"
 FORMS = ("step", "drift", "spike", "transient")
-SIZES = (1.0, 2.0, 4.0, 8.0)
+SIZES = (0.5, 1.0, 2.0, 4.0, 8.0)
 DRIFT_SIZES = (4.0, 8.0, 16.0, 32.0)
-ONSETS = (0.15, 0.3, 0.5, 0.7, 0.85)
+ONSETS = (0.05, 0.15, 0.3, 0.5, 0.7, 0.9)
+TARGET = ("step", 4.0)
+TARGET_WEIGHT = 4
+"""The fault that most is asked of, and by how many times more runs it is tried on than others."""
 SPIKE_LENGTH = 0.01
 RECOVERY = 0.02
 SOON = 0.03
 ZSCORES = ((10, 2.0), (10, 5.0), (30, 3.0), (100, 3.0), (100, 5.0))
 RISE_SIGMA = 3.0
+RISE = "smoothed rise"
+CLEAR_RISE = "rise at 1 %"
 JUDGE_EVERY = 0.005
+HEALTHY_EVERY = 0.01
+"""Healthy runs are asked once a bin, faulty ones from the onset on twice."""
 TURN_WIDTH = 0.05
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What each detector did on one run: t̂ of its first alarm, None without one; the monitors' onsets, at the end."""
+    """What each detector did on one run: t̂ of its first alarm, None without one; the monitors' onsets, as told then."""
 
     alarms: dict[str, float | None]
     onsets: dict[str, float | None]
@@ -71,21 +80,28 @@ def fault(form: str, fractions: FloatArray, onset: float, size: float) -> FloatA
     return np.where(after, size * np.exp(-np.maximum(since, 0.0) / RECOVERY), 0.0)
 
 
-def watch(one: Healthy, values: FloatArray, apart: FloatArray | None = None) -> Outcome:
-    """Return what every detector does on ``values`` of the run's steps; told of the data order the monitor sees ``apart``."""
-    status = _monitored(one, values, None)
+def watch(one: Healthy, values: FloatArray, apart: FloatArray | None = None, since: float = 0.0) -> Outcome:
+    """Return what every detector does on ``values`` of the run's steps; told of the data order the monitor sees ``apart``.
+
+    Monitors are asked from ``since`` on: what they say before it they say of the healthy run.
+    """
+    status = _monitored(one, values, None, since)
     alarms, onsets = {MONITOR: status.detected_at}, {MONITOR: status.onset}
     if one.common is not None and one.clean is not None:
-        status = _monitored(one, values if apart is None else apart, one.common)
+        status = _monitored(one, values if apart is None else apart, one.common, since)
         alarms[SAME_DATA], onsets[SAME_DATA] = status.detected_at, status.onset
     return Outcome({**alarms, **_rivals(one, values)}, onsets)
 
 
-def _monitored(one: Healthy, values: FloatArray, common: CommonNoise | None) -> Status:
+def _monitored(one: Healthy, values: FloatArray, common: CommonNoise | None, since: float) -> Status:
+    """Return the monitor's status at its first alarm, or at the end."""
     run, template = one.run, one.template if common is None or one.clean is None else one.clean
-    monitor = Monitor(template, run.recipe, total=run.horizon, metric=run.metric, judge_every=JUDGE_EVERY, common=common)
-    for step, value in zip(run.steps.tolist(), values.tolist(), strict=True):
-        monitor.update(step, value)
+    monitor = Monitor(template, run.recipe, total=run.horizon, metric=run.metric, judge_every=np.inf, common=common)
+    for step, value, fraction in zip(run.steps.tolist(), values.tolist(), one.fractions.tolist(), strict=True):
+        if fraction >= since:
+            monitor.judge_every = JUDGE_EVERY if since > 0 else HEALTHY_EVERY
+        if monitor.update(step, value).status == "alarm":
+            return monitor.status
     return monitor.judge()
 
 
@@ -94,10 +110,29 @@ def _rivals(one: Healthy, values: FloatArray) -> dict[str, float | None]:
     judged = fractions >= start_of(one)
     t, v = fractions[judged], values[judged]
     out = {f"z-score {w}/{k:g}": _first(t, _zscore_hits(v, w, k)) for w, k in ZSCORES}
-    smooth = _trailing_mean(v, max(round(0.01 * values.size), 1))
-    rise = np.log(smooth) - np.minimum.accumulate(np.log(smooth))
-    out["smoothed rise"] = _first(t, rise > RISE_SIGMA * one.sigma)
+    out[RISE] = _first(t, _rise(v, max(round(0.01 * values.size), 1)) > RISE_SIGMA * one.sigma)
+    if one.source in _CLEAR:
+        out[CLEAR_RISE] = _first(t, _rise(v, _turn_points(one)) > _CLEAR[one.source] * one.sigma)
     return out
+
+
+def _rise(v: FloatArray, width: int) -> FloatArray:
+    """Return by how much the log of the trailing mean lies above its lowest so far."""
+    smooth = np.log(_trailing_mean(v, width))
+    return np.asarray(smooth - np.minimum.accumulate(smooth), dtype=np.float64)
+
+
+def _turn_points(one: Healthy) -> int:
+    return max(round(TURN_WIDTH * one.run.values.size), 1)
+
+
+def _clear_rises(pool: Sequence[Healthy]) -> dict[str, float]:
+    """Return per source by how many σ the loss smoothed over 5 % rises at most in 99 % of its healthy runs."""
+    rises: dict[str, list[float]] = {}
+    for one in pool:
+        judged = one.run.values[one.fractions >= start_of(one)]
+        rises.setdefault(one.source, []).append(float(np.max(_rise(judged, _turn_points(one)))) / one.sigma)
+    return {source: float(np.quantile(own, 0.99)) for source, own in rises.items()}
 
 
 def _zscore_hits(v: FloatArray, window: int, factor: float) -> NDArray[np.bool_]:
@@ -132,10 +167,12 @@ class Case:
 
 
 _POOL: list[Healthy] = []
+_CLEAR: dict[str, float] = {}
 
 
 def _load(folder: Path) -> None:
     _POOL[:] = healthy_runs(folder)
+    _CLEAR.update(_clear_rises(_POOL))
 
 
 def _run_case(case: Case) -> tuple[Case, Outcome, float | None]:
@@ -147,7 +184,7 @@ def _run_case(case: Case) -> tuple[Case, Outcome, float | None]:
     if case.form is None:
         return case, watch(one, values, apart), None
     faulty = values * np.exp(fault(case.form, one.fractions, case.onset, case.sigmas * one.sigma))
-    return case, watch(one, faulty), _turns(one, values, faulty, case.onset)
+    return case, watch(one, faulty, since=case.onset), _turns(one, values, faulty, case.onset)
 
 
 def _turns(one: Healthy, healthy: FloatArray, values: FloatArray, onset: float) -> float | None:
@@ -173,7 +210,8 @@ def cases(pool: Sequence[Healthy], role: str, bootstraps: int, repeats: int, for
     for form in forms:
         for sigmas in DRIFT_SIZES if form == "drift" else SIZES:
             for onset in ONSETS:
-                made += [Case(int(k), form, onset, sigmas) for k in rng.choice(own, min(repeats, len(own)), replace=False)]
+                some = repeats * (TARGET_WEIGHT if (form, sigmas) == TARGET else 1)
+                made += [Case(int(k), form, onset, sigmas) for k in rng.choice(own, min(some, len(own)), replace=False)]
     return made
 
 
@@ -181,7 +219,7 @@ def summary(pool: Sequence[Healthy], done: Sequence[tuple[Case, Outcome, float |
     """Return rates of false alarms, and per form and size how many faults were found, how late and how exactly."""
     healthy = [(case, outcome) for case, outcome, _ in done if case.form is None]
     detectors = [MONITOR, SAME_DATA, *(d for d in healthy[0][1].alarms if d not in (MONITOR, SAME_DATA))]
-    out: dict[str, Any] = {"false_alarms": {}, "faults": {}, "n_sources": {}}
+    out: dict[str, Any] = {"false_alarms": {}, "faults": {}, "n_sources": {}, "by_onset": {}}
     for part, chosen in (("recorded", (False,)), ("bootstrapped", (True,)), ("both", (False, True))):
         own = [o for c, o in healthy if (c.seed is not None) in chosen]
         out["false_alarms"][part] = {d: _alarm_rate([o for o in own if d in o.alarms], d) for d in detectors}
@@ -190,13 +228,31 @@ def summary(pool: Sequence[Healthy], done: Sequence[tuple[Case, Outcome, float |
         out["n_sources"][source] = {"runs": len(theirs)} | {
             f"{d}_alarms": sum(o.alarms.get(d) is not None for o in theirs) for d in (MONITOR, SAME_DATA)
         }
+    alarmed = {case.index: outcome for case, outcome, _ in done if case.form is None and case.seed is None}
+    done = [(case, _fair(outcome, alarmed[case.index], case.onset), turn) for case, outcome, turn in done]
     for noise, is_train in (("train", True), ("val", False)):
         rows = [row for row in done if pool[row[0].index].source.endswith("train") == is_train]
+        out["by_onset"][noise] = _by_onset([row for row in rows if (row[0].form, row[0].sigmas) == TARGET])
         for form in FORMS:
             for sigmas in DRIFT_SIZES if form == "drift" else SIZES:
                 faulty = [row for row in rows if row[0].form == form and row[0].sigmas == sigmas]
                 if faulty:
                     out["faults"][f"{noise} {form} {sigmas:g}σ"] = {d: _found(faulty, d) for d in detectors}
+    return out
+
+
+def _fair(outcome: Outcome, healthy: Outcome, onset: float) -> Outcome:
+    """Return the outcome with the monitors' alarms before the onset, which they give on the healthy run as well."""
+    alarms = {name: at for name, at in healthy.alarms.items() if name in (MONITOR, SAME_DATA) and at is not None and at < onset}
+    return replace(outcome, alarms={**outcome.alarms, **alarms})
+
+
+def _by_onset(rows: Sequence[tuple[Case, Outcome, float | None]]) -> dict[str, dict[str, float]]:
+    """Return per monitor and onset the share of the target fault found in time."""
+    out: dict[str, dict[str, float]] = {}
+    for detector in (MONITOR, SAME_DATA):
+        at = {onset: [row for row in rows if row[0].onset == onset and detector in row[1].alarms] for onset in ONSETS}
+        out[detector] = {f"{onset:g}": _found(own, detector)["within_3pct"] for onset, own in at.items() if own}
     return out
 
 
@@ -212,7 +268,10 @@ def _rate(count: int, n: int) -> dict[str, Any]:
 
 
 def _found(rows: Sequence[tuple[Case, Outcome, float | None]], detector: str) -> dict[str, Any]:
-    """Score one detector; an alarm before the onset is a false one, and such runs are counted apart."""
+    """Score one detector; an alarm before the onset is a false one, and such runs are counted apart.
+
+    ``before_clear_rise``: no later than the loss smoothed over 5 % has clearly risen, found at all included.
+    """
     at = [(case, outcome, turn, outcome.alarms[detector]) for case, outcome, turn in rows if detector in outcome.alarms]
     early = [row for row in at if row[3] is not None and row[3] < row[0].onset]
     fair = [row for row in at if not (row[3] is not None and row[3] < row[0].onset)]
@@ -222,6 +281,8 @@ def _found(rows: Sequence[tuple[Case, Outcome, float | None]], detector: str) ->
     ]
     in_time = [a is not None and (turn is None or a <= turn) for _, _, turn, a in fair]
     before_seen = [a is not None and (turn is None or a <= turn + TURN_WIDTH / 2) for _, _, turn, a in fair]
+    rises = [rise for _, o, _, _ in fair for rise in [o.alarms.get(CLEAR_RISE)]]
+    before_rise = [a is not None and (rise is None or a <= rise) for (_, _, _, a), rise in zip(fair, rises, strict=True)]
     made: dict[str, Any] = {
         "n": len(fair),
         "early": len(early),
@@ -230,6 +291,7 @@ def _found(rows: Sequence[tuple[Case, Outcome, float | None]], detector: str) ->
         "median_delay": float(np.median(delays)) if delays else None,
         "before_loss_turns": float(np.mean(in_time)) if in_time else None,
         "before_turn_is_seen": float(np.mean(before_seen)) if before_seen else None,
+        "before_clear_rise": float(np.mean(before_rise)) if before_rise else None,
     }
     if detector in (MONITOR, SAME_DATA):
         made["median_onset_error"] = float(np.median(errors)) if errors else None
@@ -264,11 +326,16 @@ def monitor_command(
     with input_errors():
         if not set(chosen) <= set(FORMS):
             raise ValueError(f"--forms: expected any of {', '.join(FORMS)}; found {forms}")
+        from bench.monitor_real import real_faults
+
         result = evaluate(curves_folder(curves), role, bootstraps, repeats, workers, chosen)
+        result["real_faults"] = real_faults()
     typer.echo(json.dumps(result, allow_nan=False) if as_json else "\n".join(_lines(result)))
 
 
 def _lines(result: dict[str, Any]) -> list[str]:
+    from bench.monitor_real import lines_of
+
     lines = [f"false alarms per healthy run ({result['role']} half)"]
     for part, rates in result["false_alarms"].items():
         for detector, r in rates.items():
@@ -278,18 +345,24 @@ def _lines(result: dict[str, Any]) -> list[str]:
             lines.append(
                 f"  {part:<13}{detector:<19}{r['alarms']:>4} of {r['n']:<4}{r['rate']:>7.1%}  ({low:.1%} to {high:.1%})"
             )
-    titles = ("n", "early", "found", "≤3 %", "delay", "in time", "seen", "onset±3%")
+    for noise, shares in result["by_onset"].items():
+        for detector, by in shares.items():
+            if by:
+                said = "  ".join(f"{float(onset):.0%}: {share:.0%}" for onset, share in by.items())
+                lines.append(f"  4σ steps within 3 % of training, by onset, {noise}, {detector}: {said}")
+    titles = ("n", "early", "found", "≤3 %", "delay", "turn", "seen", "rise", "onset±3%")
     lines.append(f"  {'fault':<20}{'detector':<19}" + "".join(f"{title:>9}" for title in titles))
     for name, scores in result["faults"].items():
         lines += [f"  {name:<20}{detector:<19}{_scores(one)}" for detector, one in scores.items()]
-    return lines
+    return lines + (lines_of(result["real_faults"]) if "real_faults" in result else [])
 
 
 def _scores(one: dict[str, Any]) -> str:
     delay = one["median_delay"]
     late = "-" if delay is None else f"{delay:.3f}"
     shares = [_share(one[key]) for key in ("found", "within_3pct")]
-    rest = [late, _share(one["before_loss_turns"]), _share(one["before_turn_is_seen"]), _share(one.get("onset_within_3pct"))]
+    before = [_share(one[f"before_{what}"]) for what in ("loss_turns", "turn_is_seen", "clear_rise")]
+    rest = [late, *before, _share(one.get("onset_within_3pct"))]
     return "".join(f"{text:>9}" for text in (str(one["n"]), str(one["early"]), *shares, *rest))
 
 

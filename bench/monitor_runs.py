@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.signal import savgol_filter
 
 from hpo.adapters.curve_files import RecordedRun, read_runs
 from hpo.core.change import NOISE_FLOOR, noise_per_point
@@ -17,8 +18,9 @@ from hpo.core.monitor import START, WARMUPS_SKIPPED
 from hpo.core.template import Template, template_of_model
 
 FloatArray = NDArray[np.float64]
-MIN_POINTS = 60
+MIN_POINTS = 50
 SLOW_WIDTH = 0.1
+STEEP_UNTIL = 0.1
 NEAR = 0.1
 """Blocks of noise come from within this share of the run: noise early in training is not that of its end."""
 
@@ -53,15 +55,28 @@ class Healthy:
         return self.run.steps / float(self.run.horizon or 1.0)
 
 
+OWN = Path(__file__).parent / "data"
+
+
 def healthy_runs(folder: Path) -> list[Healthy]:
-    """Return all healthy runs that have relatives."""
+    """Return all healthy runs that have relatives: published ones in ``folder``, and our own."""
     kinds = [
         ("olmo", "olmo_ladder.parquet", "val_loss", _olmo_relatives),
         ("multipowerlaw", "multipowerlaw.parquet", "val_loss", _multipowerlaw_relatives),
         ("schaipp val", "lr_scheduling_schaipp.parquet", "val_loss", _schaipp_relatives),
         ("schaipp train", "lr_scheduling_schaipp.parquet", "train_loss", _schaipp_relatives),
     ]
-    return [one for name, file, metric, relatives in kinds for one in _healthy_of(name, folder / file, metric, relatives)]
+    published = [one for name, file, metric, relatives in kinds for one in _healthy_of(name, folder / file, metric, relatives)]
+    own = [
+        one
+        for name, file, relatives in (
+            ("own ladder", "own_ladder.parquet", _ladder_relatives),
+            ("own sweep", "own_sweep.parquet", _sweep_relatives),
+        )
+        for metric in ("val_loss", "train_loss")
+        for one in _healthy_of(f"{name} {metric.removesuffix('_loss')}", OWN / file, metric, relatives)
+    ]
+    return published + own
 
 
 def _healthy_of(
@@ -73,9 +88,9 @@ def _healthy_of(
         kin = [(other, points) for other, points in runs if other is not run and relatives(run, other)]
         model = CollapseModel.fit([points.curve for _, points in kin])
         template = template_of_model(model, run.metric, run.recipe, run.family) if kin else None
-        sigma = None if template is None else _window_noise(run, template)
+        sigma = None if template is None else window_noise(run, template)
         if template is not None and sigma is not None:
-            seen = source in ("olmo", "multipowerlaw") or index % 3 == 0
+            seen = source.startswith(("olmo", "multipowerlaw", "own ladder")) or index % 3 == 0
             clean, common = _freed_of_common_noise(run, kin) if source.startswith("schaipp") else (None, None)
             yield Healthy(source, "develop" if seen else "test", run, template, sigma, common, clean)
 
@@ -108,7 +123,18 @@ def _schaipp_relatives(run: RecordedRun, other: RecordedRun) -> bool:
     return run.horizon != other.horizon
 
 
-def _window_noise(run: RecordedRun, template: Template) -> float | None:
+def _ladder_relatives(run: RecordedRun, other: RecordedRun) -> bool:
+    """Of our ladder's matched runs: the other seed and the other sizes."""
+    return run.group == other.group == "matched"
+
+
+def _sweep_relatives(run: RecordedRun, other: RecordedRun) -> bool:
+    """Of our sweep's targets: the proxies with the same seed."""
+    return run.group == "target" and other.group == "proxy" and run.family == other.family
+
+
+def window_noise(run: RecordedRun, template: Template) -> float | None:
+    """Return σ of a run's residual over a 1 % window, on the log scale; None with fewer than 20 bins."""
     curve = run.curve()
     use = (curve.fractions >= max(START, float(template.nodes[0]))) & (curve.fractions <= 1)
     if use.sum() < 2 * 10:
@@ -121,21 +147,28 @@ def _window_noise(run: RecordedRun, template: Template) -> float | None:
 def bootstrapped(one: Healthy, rng: np.random.Generator, *, keep_common: bool = False) -> FloatArray:
     """Return the run's values with its fast noise drawn anew about its slow residual from the template.
 
-    Noise is drawn in blocks from nearby, of eight points of a training loss; of a validation loss, whose points are windows
+    Points before :data:`STEEP_UNTIL` stay as recorded: there, noise and the steep fall cannot be told apart. Noise is drawn in
+    blocks from nearby, of eight points of a training loss; of a validation loss, whose points are windows
     already, of one. With ``keep_common`` only what the run does not share with its relatives is drawn anew.
     """
     template = one.clean if keep_common and one.clean is not None else one.template
     t, y = one.fractions, np.log(one.run.values)
-    use = (t >= start_of(one)) & (t <= 1.0)
+    use = (t >= max(start_of(one), STEEP_UNTIL)) & (t <= 1.0)
     expected = template.mean_at(t[use])
     if keep_common and one.common is not None:
         expected = expected + [one.common.at(step) or 0.0 for step in one.run.steps[use].tolist()]
-    slow = smoothed(y[use] - expected, SLOW_WIDTH)
+    slow = _running_line(y[use] - expected, SLOW_WIDTH)
     noise = y[use] - expected - slow
     values = one.run.values.copy()
     drawn = _blocks(noise, 8 if one.source.endswith("train") else 1, rng)
     values[use] = np.exp(expected + slow + drawn * rng.choice((-1.0, 1.0)))
     return values
+
+
+def _running_line(y: FloatArray, width: float) -> FloatArray:
+    """Return straight lines fitted over a share ``width`` of the points; at the ends they take in as many points."""
+    points = min(max(round(0.5 * width * y.size), 2) * 2 + 1, (y.size - 1) // 2 * 2 + 1)
+    return np.asarray(savgol_filter(y, points, 1, mode="interp"), dtype=np.float64)
 
 
 def _blocks(noise: FloatArray, block: int, rng: np.random.Generator) -> FloatArray:

@@ -185,7 +185,12 @@ def collect(runs: Sequence[OwnRun], folder: Path, path: str | os.PathLike[str]) 
     unfinished = [run.run_id for run in runs if not is_finished(run, folder)]
     if unfinished or not runs:
         raise ValueError(f"{folder}: expected finished runs; found {f'{unfinished[0]} unfinished' if unfinished else 'none'}")
-    frame = pd.concat([thinned(run, read_log(folder / run.run_id)) for run in runs], ignore_index=True)
+    keep([thinned(run, read_log(folder / run.run_id)) for run in runs], path)
+
+
+def keep(rows: Sequence[pd.DataFrame], path: str | os.PathLike[str]) -> None:
+    """Write the tidy rows of runs to the Parquet file ``path``, in one step."""
+    frame = pd.concat(rows, ignore_index=True)
     frame = frame.astype(dict.fromkeys(("run_id", *_TEXTS), "category"))
     table = pa.Table.from_pandas(frame, preserve_index=False)
     about = json.dumps({"schema": FILE_SCHEMA, "metric": Metric(METRIC, end="last").to_dict()})

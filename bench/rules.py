@@ -39,7 +39,7 @@ class Prune:
     def report(self, trial: int, look: int) -> bool:
         """Return True if the forecast says that the trial cannot win."""
         curve = self._sweep.trials[trial].prefix(float(self._sweep.looks[look]))
-        early = is_decided_early(curve, self._state, self._settings) or curve.fraction_seen is None
+        early = is_decided_early(curve, self._state, self._settings)
         forecast = None if early else self._model.forecast(curve)
         decision = decide(curve, forecast, self._state, self._settings, partial(self._chance, curve))
         if decision.action == "stop":

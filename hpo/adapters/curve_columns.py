@@ -66,9 +66,9 @@ class Rows:
         return self.table.source.path
 
     @property
-    def steps_are_tokens(self) -> bool:
-        """True if the file has no step column and counts in tokens."""
-        return self.table.step == self.table.tokens
+    def counts_steps(self) -> bool:
+        """True if the file counts its progress in steps, not in tokens or epochs."""
+        return self.table.unit == "steps"
 
     @property
     def horizon_name(self) -> str:

@@ -50,7 +50,7 @@ def run_recipe(rows: Rows, horizon: float | None) -> Recipe | None:
     known |= {name: rows.number(name) for name in ("base_lr", "base_weight_decay", "flops_exact")}
     known["n_tokens"] = _total_tokens(rows, horizon)
     if known["n_tokens"] is None or known["batch_tokens"] is None:
-        known["total_steps"] = None if rows.steps_are_tokens else horizon
+        known["total_steps"] = horizon if rows.counts_steps else None
     known["lr"] = _peak_lr(rows, horizon)
     known["warmup_fraction"] = _warmup_fraction(rows, horizon)
     schedule = _schedule(rows, horizon, known["lr"], known["warmup_fraction"] or 0.0)
@@ -63,12 +63,12 @@ def _total_tokens(rows: Rows, horizon: float | None) -> float | None:
     total, batch = rows.number("total_tokens"), rows.number("batch_tokens")
     if total is not None:
         return total
-    return None if horizon is None or batch is None or rows.steps_are_tokens else horizon * batch
+    return horizon * batch if horizon is not None and batch is not None and rows.counts_steps else None
 
 
 def _warmup_fraction(rows: Rows, horizon: float | None) -> float | None:
     fraction, steps = rows.number("warmup_fraction"), rows.number("warmup_steps")
-    if fraction is None and steps is not None and horizon is not None and not rows.steps_are_tokens:
+    if fraction is None and steps is not None and horizon is not None and rows.counts_steps:
         fraction = steps / horizon
     return fraction if fraction is None or fraction < 1 else None
 

@@ -25,6 +25,7 @@ from hpo.core.session import StopTraining
 LOG_NAME = "log.csv"
 _CHECKPOINT_PREFIX = "checkpoint-"
 _FLUSH_EVERY_S = 0.5
+_TAIL_BYTES = 4096
 _ALWAYS_LOGGED = ("step", "tokens", "loss")
 
 OnReport = Callable[[int, float, float | None], None]
@@ -235,8 +236,26 @@ def read_log(folder: Path) -> dict[str, NDArray[np.float64]]:
 
 def last_logged_step(folder: Path) -> int:
     """Return the last step in a run's log, 0 without one."""
-    lines = _whole_lines(folder / LOG_NAME)
-    return int(lines[-1].split(",", 1)[0]) if len(lines) > 1 else 0
+    return _last_step_of(_last_whole_line(folder / LOG_NAME))
+
+
+def _last_step_of(line: str) -> int:
+    first = line.split(",", 1)[0]
+    return int(first) if first.isdecimal() else 0  # the header, where nothing was logged
+
+
+def _last_whole_line(path: Path) -> str:
+    """Return the last line that ends in a newline, "" without one; reads the end of the file only."""
+    if not path.exists():
+        return ""
+    with path.open("rb") as log:
+        left, tail = log.seek(0, os.SEEK_END), b""
+        while left > 0 and tail.count(b"\n") < 2:
+            start = max(left - _TAIL_BYTES, 0)
+            log.seek(start)
+            tail, left = log.read(left - start) + tail, start
+    whole = tail[: tail.rfind(b"\n") + 1]
+    return whole.splitlines()[-1].decode("ascii") if whole else ""
 
 
 def _whole_lines(path: Path) -> list[str]:

@@ -10,10 +10,12 @@ import typer
 
 from hpo.commands.options import input_errors, numbers
 from hpo.commands.output import print_json
+from hpo.commands.reading import LearningRate, Loss, Step, Tokens
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from hpo.adapters.curve_column_names import Columns
     from hpo.commands.trained_models import Models
     from hpo.core.power_law import PowerLawFit
 
@@ -31,7 +33,6 @@ Table_ = Annotated[
     typer.Option("--models", metavar="FILE.csv", help="Columns name, flops and accuracy (%) or loss instead of runs."),
 ]
 Figure = Annotated[Path | None, typer.Option("--figure", metavar="FILE.svg", help="Draw it as an SVG file.")]
-MetricColumn = Annotated[str | None, typer.Option("--metric", metavar="COLUMN", help="Column with the curve.")]
 
 
 @app.command("compression", epilog="Example: hpo efficiency compression --tpp 20,80,234")
@@ -77,7 +78,10 @@ def compression_command(
 def scaling_command(
     runs: Runs = None,
     models: Table_ = None,
-    metric: MetricColumn = None,
+    metric: Loss = None,
+    step: Step = None,
+    tokens: Tokens = None,
+    lr: LearningRate = None,
     at: Annotated[str | None, typer.Option(help="FLOPs to predict the loss (or accuracy) at, comma-separated.")] = None,
     extrapolate: Annotated[bool, typer.Option("--extrapolate", help="Answer --at outside the range of the models.")] = False,
     output: Annotated[
@@ -92,7 +96,7 @@ def scaling_command(
     from hpo.core.frontier import CELERITY_MODELS
 
     with input_errors():
-        read = read_models(runs, models, metric, default=CELERITY_MODELS)
+        read = read_models(runs, models, _columns(metric, step, tokens, lr), default=CELERITY_MODELS)
         fit = read.fit()
         document = {
             "law": fit.to_dict(LEVEL),
@@ -117,14 +121,21 @@ def scaling_command(
 
 @app.command("frontier", epilog="Example: hpo efficiency frontier · hpo efficiency frontier --models models.csv")
 def frontier_command(
-    runs: Runs = None, models: Table_ = None, metric: MetricColumn = None, figure: Figure = None, as_json: Json = False
+    runs: Runs = None,
+    models: Table_ = None,
+    metric: Loss = None,
+    step: Step = None,
+    tokens: Tokens = None,
+    lr: LearningRate = None,
+    figure: Figure = None,
+    as_json: Json = False,
 ) -> None:
     """Show which models nothing cheaper beats; without models, the published Celerity family and BTLM-3B."""
     from hpo.commands.trained_models import read_models
     from hpo.core.frontier import PUBLISHED_MODELS, beaten_by
 
     with input_errors():
-        read = read_models(runs, models, metric, default=PUBLISHED_MODELS)
+        read = read_models(runs, models, _columns(metric, step, tokens, lr), default=PUBLISHED_MODELS)
         better = [by and by.name for by in beaten_by(read.models, higher_is_better=read.is_accuracy)]
         rows = [{**row, "on_frontier": by is None, "beaten_by": by} for row, by in zip(read.to_dicts(), better, strict=True)]
         if figure is not None:
@@ -142,6 +153,12 @@ def frontier_command(
     _print_table(_frontier_table(rows, read.quality_name))
     for note in document["notes"]:
         typer.echo(f"· {note}")
+
+
+def _columns(loss: str | None, step: str | None, tokens: str | None, lr: str | None) -> Columns:
+    from hpo.adapters.curve_column_names import Columns
+
+    return Columns(step=step, loss=loss, tokens=tokens, lr=lr)
 
 
 def compression_table(rows: list[dict[str, Any]]) -> Table:

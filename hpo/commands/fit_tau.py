@@ -11,7 +11,7 @@ import typer
 
 from hpo.commands.options import input_errors, numbers
 from hpo.commands.output import print_json
-from hpo.commands.reading import say_notes
+from hpo.commands.reading import LearningRate, Loss, Step, Tokens, say_notes
 
 if TYPE_CHECKING:
     from hpo.adapters.curve_files import RecordedRun
@@ -24,7 +24,10 @@ LEVEL = 0.9
 
 def fit_tau(
     curves: Annotated[list[str], typer.Argument(metavar="RUNS…", help="Files, folders or wildcards with finished runs.")],
-    metric: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the curve.")] = None,
+    metric: Loss = None,
+    step: Step = None,
+    tokens: Tokens = None,
+    lr: LearningRate = None,
     schedule: Annotated[str | None, typer.Option(help="Only sweeps under this schedule, such as linear.")] = None,
     exponent: Annotated[float | None, typer.Option(help="Keep this exponent (published: -0.527) and fit the constant.")] = None,
     tpp: Annotated[str | None, typer.Option(help="Also give τ at these tokens per parameter, comma-separated.")] = None,
@@ -33,6 +36,7 @@ def fit_tau(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Fit the optimal timescale τ against tokens per parameter from your own sweeps, with intervals."""
+    from hpo.adapters.curve_column_names import Columns
     from hpo.adapters.curve_files import read_runs
     from hpo.commands.law_files import write_law
     from hpo.core.tau_fit import fit_tau_law
@@ -41,7 +45,8 @@ def fit_tau(
         asked = numbers("--tpp", tpp) or []
         if exponent is not None and not math.isfinite(exponent):
             raise ValueError(f"--exponent: expected a finite number such as -0.527; found {exponent}")
-        sweeps = sweeps_of(runs := read_runs(curves, metric=metric), schedule)
+        runs = read_runs(curves, metric=metric, columns=Columns(step=step, tokens=tokens, lr=lr))
+        sweeps = sweeps_of(runs, schedule)
         optima = [sweep.optimum() for sweep in sweeps.sweeps]
         fit = fit_tau_law(optima, exponent=exponent)
         predictions = []

@@ -13,29 +13,35 @@ if TYPE_CHECKING:
 STALE_S = 3600.0
 _DEEPEST_FILES = 10_000
 
+Stamp = tuple[tuple[str, int, int], ...]
+
 
 def growing(path: str, read: Callable[[], RecordedRun], poll_s: float) -> Iterator[RecordedRun]:
     """Yield the run after every change of its log; ends when the log has not changed for an hour.
 
     A log that is being written may be unreadable for a moment; the next look then reads it.
     """
-    last, changed = _stamp(path), time.monotonic()
-    yield read()
+    seen: Stamp | None = None
+    taken, changed = True, time.monotonic()
     while time.monotonic() - changed < STALE_S:
-        time.sleep(poll_s)
         now = _stamp(path)
-        if now == last:
-            continue
-        changed = time.monotonic()
-        try:
-            run = read()
-        except ValueError:
-            continue
-        last = now
-        yield run
+        if now != seen:
+            seen, taken, changed = now, False, time.monotonic()
+        run = None if taken else _if_readable(read)
+        if run is not None:
+            taken = True
+            yield run
+        time.sleep(poll_s)
 
 
-def _stamp(path: str) -> tuple[tuple[str, int, int], ...]:
+def _if_readable(read: Callable[[], RecordedRun]) -> RecordedRun | None:
+    try:
+        return read()
+    except ValueError:
+        return None
+
+
+def _stamp(path: str) -> Stamp:
     """Return sizes and times of the files of a log; a folder's files below it included."""
     from hpo.adapters.readers.registry import find_files
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,13 +15,12 @@ import typer
 from hpo.commands.follow import growing
 from hpo.commands.output import fail, print_json
 from hpo.commands.reading import LearningRate, Loss, Step, Tokens, say_notes
+from hpo.commands.yardstick import Yardstick
 
 if TYPE_CHECKING:
     from hpo.adapters.curve_column_names import Columns
     from hpo.adapters.curve_files import RecordedRun
-    from hpo.core.common_noise import CommonNoise
     from hpo.core.monitor import Monitor, Status
-    from hpo.core.template import Template
 
 CurveFile = Annotated[str, typer.Argument(metavar="CURVE", help="The run's log: a file or folder of any format read here.")]
 Model = Annotated[Path | None, typer.Option(metavar="MODEL.json", help="Model of the run's family, written by hpo fit.")]
@@ -33,7 +33,7 @@ SameData = Annotated[
         "--same-data", help="The reference runs saw the same batches in the same order: take off the noise that they share."
     ),
 ]
-ReferenceRun = Annotated[str | None, typer.Option(metavar="ID", help="Which run of the reference file.")]
+ReferenceRun = Annotated[str | None, typer.Option(metavar="ID", help="Which runs of the reference logs; may be a wildcard.")]
 RunId = Annotated[str | None, typer.Option("--run", metavar="ID", help="Only the run of this id.")]
 Validation = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Validation loss in the same log and model, to tell overfitting.")
@@ -88,15 +88,21 @@ def monitor(
         columns = Columns(step=step, tokens=tokens, lr=lr)
         read = partial(_read, curve, run, columns=columns, growing=follow)
         first = read(metric)
-        against = partial(_references, reference or [], reference_run, same_data=same_data, force=force)
-        make = partial(_monitor, model=model, against=against, total=total, force=force)
-        watches = make(first)
-        say_notes([first])
+        yardstick = Yardstick(
+            model=model,
+            references=reference or (),
+            reference_run=reference_run,
+            same_data=same_data,
+            total=total,
+            force=force,
+        )
+        watches, assumed = yardstick.monitor_of(first)
+        say_notes([replace(first, notes=(*first.notes, *assumed))])
         rest = growing(curve, partial(read, metric), poll) if follow else iter(())
         status = _watch(watches, first, rest, on_alarm)
         if validation is not None:
             other = read(validation)
-            beside = make(other)()
+            beside = yardstick.monitor_of(other)[0]()
             _feed(beside, other, 0)
             status = with_validation(status, beside.judge())
         if figure is not None:
@@ -121,74 +127,6 @@ def _read(path: str, run: str | None, metric: str | None, *, columns: Columns, g
             f"{path}: expected one run (choose it by --run ID); found {len(runs)}: {names}{', …' if len(runs) > 5 else ''}"
         )
     return runs[0]
-
-
-def _monitor(
-    run: RecordedRun,
-    model: Path | None,
-    against: Callable[[RecordedRun], tuple[Template, CommonNoise | None]],
-    total: float | None,
-    *,
-    force: bool,
-) -> Callable[[], Monitor]:
-    """Return a maker of monitors of the run, which a log that is written anew asks for again."""
-    from hpo.core.monitor import Monitor
-
-    horizon = run.horizon if total is None else total
-    if horizon is None:
-        raise ValueError(
-            f"run {run.run_id}: its total number of steps is unknown, so the fraction of training is: give --total"
-        )
-    template, common = (_model_template(run, model, force=force), None) if model is not None else against(run)
-    return partial(Monitor, template, run.recipe, total=horizon, metric=run.metric, common=common)
-
-
-def _references(
-    paths: list[str], reference_run: str | None, run: RecordedRun, *, same_data: bool, force: bool
-) -> tuple[Template, CommonNoise | None]:
-    """Return the template of the reference runs, and the noise that they share with the run where they saw the same data."""
-    from hpo.adapters.curve_files import read_runs
-    from hpo.core.common_noise import Points, fit_with_common_noise, shares_trunk
-    from hpo.core.model import CollapseModel
-    from hpo.core.template import template_of_model, template_of_reference
-
-    healthy = read_runs(paths, run=reference_run, metric=run.metric.name)
-    for one in healthy:
-        for name, mine, theirs in (("family", run.family, one.family), ("metric", run.metric.name, one.metric.name)):
-            if mine and theirs and mine != theirs and not force:
-                raise ValueError(f"--reference: expected the run's {name} {mine!r}; found {theirs!r} (--force accepts it)")
-    if len(healthy) == 1 and not same_data:
-        return template_of_reference(healthy[0].curve()), None
-    if same_data:
-        points = [Points(one.curve(), one.steps, one.values) for one in healthy]
-        model, common = fit_with_common_noise([one for one in points if not shares_trunk(one, run.steps, run.values)])
-    else:
-        model, common = CollapseModel.fit([one.curve() for one in healthy]), None
-    family = healthy[0].family if force else run.family
-    template = template_of_model(model, healthy[0].metric if force else run.metric, run.recipe, family)
-    if template is None:
-        raise ValueError(
-            f"--reference: none of {len(healthy)} runs is complete with the run's metric and schedule; found "
-            f"{', '.join(sorted({str(one.recipe.schedule) if one.recipe else 'no schedule' for one in healthy}))}"
-        )
-    return template, common
-
-
-def _model_template(run: RecordedRun, path: Path, *, force: bool) -> Template:
-    from hpo.adapters.model_files import read_model
-    from hpo.core.template import template_of_model
-
-    model = read_model(path)
-    template = template_of_model(model, run.metric, run.recipe, run.family)
-    if template is None and force and model.references:
-        other = model.references[0]
-        template = template_of_model(model, other.metric, other.recipe, other.family)
-    if template is None:
-        found = ", ".join(family.name for family in model.families[:4]) or "no references"
-        raise ValueError(
-            f"--model: no family of {path} has the run's metric, family and schedule; found {found} (--force accepts one)"
-        )
-    return template
 
 
 def _watch(make: Callable[[], Monitor], first: RecordedRun, rest: Iterator[RecordedRun], on_alarm: str | None) -> Status:
@@ -258,6 +196,9 @@ def _write_figure(path: Path, status: Status, run_id: str) -> None:
     from hpo.adapters.atomic import write_bytes
     from hpo.reporting.monitor_figure import monitor_figure
 
+    if not status.residual:
+        typer.echo(f"hpo: no figure is written: {status.reason}", err=True)
+        return
     try:
         write_bytes(path, monitor_figure(status, run_id).encode())
     except OSError as error:

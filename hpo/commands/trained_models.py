@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hpo.adapters.curve_column_names import Columns
 from hpo.adapters.curve_files import RecordedRun, read_runs
 from hpo.core.frontier import TrainedModel
 from hpo.core.power_law import PowerLawFit, fit_power_law
@@ -55,7 +56,7 @@ class Models:
         return fit_power_law(flops, y, x_name="flops", y_name=name, source=f"{len(flops)} models")
 
 
-def read_models(runs: list[str] | None, table: Path | None, metric: str | None, *, default: Sequence[TrainedModel]) -> Models:
+def read_models(runs: list[str] | None, table: Path | None, columns: Columns, *, default: Sequence[TrainedModel]) -> Models:
     """Return the models of curve files or of a table, or else the published ones in ``default``.
 
     Of runs that share size and tokens (a sweep) the best one counts. A metric that is maximised is an accuracy: in percent, or
@@ -70,11 +71,11 @@ def read_models(runs: list[str] | None, table: Path | None, metric: str | None, 
         raise InputError("--models: expected runs or a table, not both; found both")
     if table is not None:
         return _from_table(table)
-    return _from_runs(runs, metric) if runs else Models(tuple(default), is_accuracy=True)
+    return _from_runs(runs, columns) if runs else Models(tuple(default), is_accuracy=True)
 
 
-def _from_runs(paths: list[str], metric: str | None) -> Models:
-    runs = read_runs(paths, metric=metric)
+def _from_runs(paths: list[str], columns: Columns) -> Models:
+    runs = read_runs(paths, metric=columns.loss, columns=columns)
     is_accuracy = any(run.metric.mode == "max" for run in runs)
     sign = -1.0 if is_accuracy else 1.0
     best: dict[tuple[float, float], TrainedModel] = {}

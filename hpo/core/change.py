@@ -1,17 +1,24 @@
 """When did a run leave its curve? A sequential likelihood-ratio test for a change in residuals.
 
 A healthy run's residuals d = y − s (s the family's curve, y = log L) are θ + slow(t̂) + noise: θ the run's own level, unknown;
-``slow`` the wandering of healthy runs (:mod:`hpo.core.template`); noise white, with a variance per point that the run itself
-shows. A change adds a *form* (step, drift, transient, spike) of unknown size from an unknown onset on. With V = LLᵀ the
-covariance of slow and noise, and both sides freed of the level, the size of a form x is known through
+``slow`` the wandering of healthy runs (:mod:`hpo.core.template`), of a size c² that is known roughly; noise white, with a
+variance per point that the run itself shows. A change adds a *form* (step, drift, transient, spike, pulse) of unknown size from
+an unknown onset on. With V_c = c²·slow + noise = LLᵀ, and both sides freed of the level, the size of a form x is known through
 
-    z = (L⁻¹x · L⁻¹d) / |L⁻¹x|  ~  N(0, 1) while healthy,
+    z_c = (L⁻¹x · L⁻¹d) / |L⁻¹x|  ~  N(0, 1) while healthy,
 
-and the test takes the largest |z| over forms and onsets at every report. No window is set aside for alignment: the level is
-estimated along with the change, so that a change early in training is found too, if something healthy came before it.
+and with ℓ_c the log-likelihood of d without a change plus the log prior of c, the likelihood ratio of a change is
 
-The alarm line |z| > :data:`ALARM_AT` lies above the Gaussian one for its false-alarm rate, because healthy residuals have
-heavier tails; ``bench.monitor`` measures the rate that it gives on recorded runs.
+    z²/2 = max_c (ℓ_c + z_c²/2) − max_c ℓ_c.
+
+So a run that has wandered little so far is judged strictly, and one that wanders is not taken for faulty: a change must
+explain d better than more wandering does. The test takes the largest z over forms and onsets at every report. No window is
+set aside for alignment: the level is estimated along with the change, so that a change early in training is found too, if
+something healthy came before it.
+
+Lines lie above the Gaussian ones for their false-alarm rate, because healthy residuals have heavier tails. They are higher
+for a loss that sinks below its curve: healthy runs do that more often than they rise above it, and most faults do not. A loss
+that falls and comes back is no fault. ``bench.monitor`` measures the rates that they give.
 
 References
 ----------
@@ -20,7 +27,8 @@ Lai, doi 10.1111/j.2517-6161.1995.tb02052.x (generalised likelihood ratio tests 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,17 +37,26 @@ from scipy.linalg import solve_triangular
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-ALARM_AT = {"step": 5.4, "drift": 5.4, "transient": 5.4, "spike": 6.0}
-"""|z| above which a form is an alarm; isolated outliers are the commonest harmless event, hence the higher line."""
-BINS_AFTER = {"spike": 1, "step": 2, "drift": 3, "transient": 4}
-"""Bins that must follow an onset, itself included, so that a single outlier is a spike and nothing else."""
+ALARM_ABOVE = {"step": 4.8, "drift": 4.9, "transient": 5.1, "spike": 5.5, "pulse": 5.5}
+"""z above which a form is an alarm; isolated outliers are the commonest harmless event, hence the higher line."""
+ALARM_BELOW = {"step": 6.5, "drift": 6.5}
+"""−z above which a loss below its curve is an alarm; forms not named here never are."""
+WANDERING: FloatArray = np.array([1 / 64, 1 / 16, 1 / 4, 1.0])
+"""c², the size of a run's wandering in units of what its template states at most."""
+WANDERING_SD = 1.5
+"""Prior sd of log c²."""
+BINS_AFTER = {"spike": 1, "step": 2, "drift": 3, "transient": 4, "pulse": 3}
+"""Bins that an onset needs, itself included: a single outlier is a spike and nothing else, a pulse has ended."""
+LASTING_COUNTS = 0.6
+"""|z| of a step or drift, over that of a spike, from which it is the one to tell."""
 MIN_BEFORE = 10
 """Bins needed before an onset, to know what healthy was."""
 NOISE_FLOOR = 3e-4
 """Sd of a bin about its neighbours that no curve goes below, on the model's scale: 0.03 %."""
 RECOVERY = 0.02
 """Time constant of a transient, in t̂."""
-HALF_WINDOW = 4
+_SMOOTHER: FloatArray = np.array([-21.0, 14.0, 39.0, 54.0, 59.0, 54.0, 39.0, 14.0, -21.0]) / 231.0
+"""Cubic through nine points, at its middle (Savitzky and Golay): a bend of the curve is not taken for noise."""
 CLIP_SD = 2.5
 DOF_PER_BIN = 0.75
 
@@ -51,7 +68,7 @@ class Change:
     Attributes
     ----------
     form : str
-        "step", "drift", "transient" or "spike".
+        "step", "drift", "transient", "spike" (one bin) or "pulse" (two).
     onset : int
         Index of the first changed bin.
     z : float
@@ -60,6 +77,8 @@ class Change:
         Size of the form on the scale of d; of a drift, at the last bin.
     level, level_sd : float
         θ with the change accounted for.
+    wandering : float
+        c² under which the change is likeliest.
     """
 
     form: str
@@ -69,11 +88,12 @@ class Change:
     size_sd: float
     level: float
     level_sd: float
+    wandering: float = 1.0
 
     @property
     def is_alarm(self) -> bool:
         """True if the statistic is beyond its form's line."""
-        return abs(self.z) > ALARM_AT[self.form]
+        return abs(self.z) > (ALARM_ABOVE if self.z > 0 else ALARM_BELOW).get(self.form, np.inf)
 
     @property
     def lasts(self) -> bool:
@@ -84,7 +104,7 @@ class Change:
 def noise_per_point(d: FloatArray, counts: FloatArray) -> float:
     """Return the variance of one point of d about its surroundings; clipped, so that steps and spikes hardly raise it.
 
-    Bins are compared with the mean of nine around them (fewer than eleven bins: with their two neighbours).
+    Bins are compared with a cubic through nine around them (fewer than eleven bins: with the mean of their neighbours).
 
     Parameters
     ----------
@@ -98,13 +118,12 @@ def noise_per_point(d: FloatArray, counts: FloatArray) -> float:
 
 
 def noise_about(d: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return each inner bin less the mean of those around it, and the variance that has per variance of a point."""
-    half = HALF_WINDOW if d.size >= 2 * HALF_WINDOW + 3 else 1
-    width = 2 * half + 1
-    ones = np.ones(width)
-    off = d[half:-half] - np.convolve(d, ones / width, "valid")
+    """Return each inner bin less what those around it say, and the variance that has per variance of a point."""
+    weights = _SMOOTHER if d.size >= _SMOOTHER.size + 2 else np.ones(3) / 3.0
+    half = weights.size // 2
+    off = d[half:-half] - np.convolve(d, weights, "valid")
     shares = 1.0 / counts
-    expected = shares[half:-half] * (1.0 - 2.0 / width) + np.convolve(shares, ones, "valid") / width**2
+    expected = shares[half:-half] * (1.0 - 2.0 * weights[half]) + np.convolve(shares, weights**2, "valid")
     return off, expected
 
 
@@ -126,6 +145,8 @@ def form_values(form: str, fractions: FloatArray, onsets: IntArray) -> FloatArra
         return np.asarray(after, dtype=np.float64)
     if form == "spike":
         return np.asarray(bins == onsets[None, :], dtype=np.float64)
+    if form == "pulse":
+        return np.asarray(after & (bins <= onsets[None, :] + 1), dtype=np.float64)
     if form == "transient":
         since = np.maximum(fractions[:, None] - fractions[onsets][None, :], 0.0)
         return np.asarray(np.where(after, np.exp(-since / RECOVERY), 0.0), dtype=np.float64)
@@ -170,32 +191,116 @@ class Whitened:
         return np.asarray(white - np.outer(self.ones, self.ones @ white) / float(self.ones @ self.ones), dtype=np.float64)
 
 
-def likeliest_change(d: FloatArray, covariance: FloatArray, fractions: FloatArray, dof: float | None = None) -> Change | None:
+@dataclass(frozen=True)
+class _Candidate:
+    """A form at an onset: its statistic, over its line, and the c² under which it is likeliest."""
+
+    over_line: float
+    z: float
+    form: str
+    onset: int
+    wandering: float
+
+
+def likeliest_change(
+    d: FloatArray, slow: FloatArray, noise: FloatArray, fractions: FloatArray, dof: float | None = None
+) -> Change | None:
     """Return the change that is an alarm with the highest |z|, or else comes nearest to its line; None with too few bins.
 
     Parameters
     ----------
+    d, fractions : ndarray, shape (n,)
+        Residuals and their t̂.
+    slow : ndarray, shape (n, n)
+        Covariance of the wandering at c = 1.
+    noise : ndarray, shape (n,)
+        Variances, above 0.
     dof : float, optional
-        Degrees of freedom of the noise in ``covariance``; by default those of :func:`noise_per_point`.
+        Degrees of freedom of the noise; by default those of :func:`noise_per_point`.
 
-    Complexity: one Cholesky factor and a triangular solve for four forms a bin, O(n³) with n ≤ 115 bins.
+    Complexity: one eigendecomposition and one product with five forms a bin, O(n³) with n ≤ 115 bins.
     """
     if d.size <= MIN_BEFORE:
         return None
     dof = DOF_PER_BIN * d.size if dof is None else dof
-    white = Whitened.of(d, covariance)
-    found: list[tuple[float, float, str, int]] = []
-    for form, needed in BINS_AFTER.items():
-        onsets = np.arange(MIN_BEFORE, d.size - needed + 1)
-        if onsets.size == 0:
-            continue
-        signatures = white.signatures(form_values(form, fractions, onsets))
-        z = tail_corrected(signatures.T @ white.d / np.sqrt(np.sum(signatures**2, axis=0)), dof)
-        k = int(np.argmax(z))
-        found.append((float(z[k]) / ALARM_AT[form], float(z[k]), form, int(onsets[k])))
-    alarms = [one for one in found if one[0] > 1.0]
-    _, _, form, onset = max(alarms, key=lambda one: one[1]) if alarms else max(found)
-    return change_of(white, fractions, form, onset, dof)
+    rotated = _Rotated.of(d, slow, noise)
+    likelihoods = rotated.log_likelihoods()
+    found = [
+        candidate
+        for form, needed in BINS_AFTER.items()
+        if (onsets := np.arange(MIN_BEFORE, d.size - needed + 1)).size
+        for candidate in _candidates(form, onsets, rotated.statistics(form_values(form, fractions, onsets)), likelihoods, dof)
+    ]
+    best = _weightiest([one for one in found if one.over_line > 1.0]) or max(found, key=lambda one: one.over_line)
+    white = Whitened.of(d, best.wandering * slow + np.diag(noise))
+    change = change_of(white, fractions, best.form, best.onset, dof)
+    return replace(change, z=best.z, wandering=best.wandering)
+
+
+def _weightiest(alarms: list[_Candidate]) -> _Candidate | None:
+    """Return the alarm with the highest |z|, but for a spike in a run that also left its curve for good; None without any."""
+    best = max(alarms, key=lambda one: abs(one.z), default=None)
+    lasting = max((one for one in alarms if one.form in ("step", "drift")), key=lambda one: abs(one.z), default=None)
+    if best is None or lasting is None or best.form not in ("spike", "pulse"):
+        return best
+    return lasting if abs(lasting.z) > LASTING_COUNTS * abs(best.z) else best
+
+
+def _candidates(
+    form: str, onsets: IntArray, statistics: FloatArray, likelihoods: FloatArray, dof: float
+) -> Iterator[_Candidate]:
+    """Yield the best onset of a form upwards, and downwards where that can be a fault."""
+    together = likelihoods[:, None] + 0.5 * tail_corrected(statistics, dof) ** 2
+    which = np.argmax(together, axis=0)
+    columns = np.arange(onsets.size)
+    size = np.sqrt(2.0 * np.maximum(together[which, columns] - likelihoods.max(), 0.0))
+    z = np.copysign(size, statistics[which, columns])
+    for lines, sign in ((ALARM_ABOVE, 1.0), (ALARM_BELOW, -1.0)):
+        if form in lines:
+            k = int(np.argmax(sign * z))
+            yield _Candidate(float(sign * z[k]) / lines[form], float(z[k]), form, int(onsets[k]), float(WANDERING[which[k]]))
+
+
+@dataclass(frozen=True)
+class _Rotated:
+    """Residuals in the basis in which c²·slow + noise is diagonal for every c: eigenvectors of slow with the noise made white.
+
+    Attributes
+    ----------
+    basis : ndarray, shape (n, n)
+        What bins are multiplied by.
+    precisions : ndarray, shape (n_c, n)
+        1 / (1 + c²λ).
+    """
+
+    basis: FloatArray
+    d: FloatArray
+    ones: FloatArray
+    precisions: FloatArray
+
+    @classmethod
+    def of(cls, d: FloatArray, slow: FloatArray, noise: FloatArray) -> _Rotated:
+        sd = np.sqrt(noise)
+        values, vectors = np.linalg.eigh(slow / np.outer(sd, sd))
+        basis = np.asarray(vectors.T / sd, dtype=np.float64)
+        precisions = 1.0 / (1.0 + WANDERING[:, None] * np.maximum(values, 0.0))
+        return cls(basis, basis @ d, basis @ np.ones(d.size), precisions)
+
+    def log_likelihoods(self) -> FloatArray:
+        """Return ℓ_c of each c, shape (n_c,), but for a constant; the level integrated out."""
+        ones, along = self.precisions @ self.ones**2, self.precisions @ (self.ones * self.d)
+        squares = self.precisions @ self.d**2 - along**2 / ones
+        prior = -0.5 * (np.log(WANDERING) / WANDERING_SD) ** 2
+        return np.asarray(0.5 * (np.sum(np.log(self.precisions), axis=1) - np.log(ones) - squares) + prior, dtype=np.float64)
+
+    def statistics(self, forms: FloatArray) -> FloatArray:
+        """Return z_c of each c and each column of ``forms``, shape (n_c, n_forms)."""
+        x = self.basis @ forms
+        ones, along = self.precisions @ self.ones**2, self.precisions @ (self.ones * self.d)
+        x_ones = (self.precisions * self.ones) @ x
+        x_d = (self.precisions * self.d) @ x - x_ones * (along / ones)[:, None]
+        squares = self.precisions @ x**2 - x_ones**2 / ones[:, None]
+        return np.asarray(x_d / np.sqrt(np.maximum(squares, 1e-300)), dtype=np.float64)
 
 
 def change_of(white: Whitened, fractions: FloatArray, form: str, onset: int, dof: float) -> Change:

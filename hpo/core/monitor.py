@@ -45,6 +45,7 @@ START = 0.03
 WARMUPS_SKIPPED = 1.5
 JUDGE_EVERY = 0.002
 PAST_TOTAL = 0.01
+HUGE = 1e150
 NEAR_RESTART = 0.03
 Z90 = 1.6448536269514722
 
@@ -164,8 +165,10 @@ class Monitor:
     def update(self, step: float, loss: float, *, lr: float | None = None) -> Status:
         """Take one report and return the status.
 
-        Steps come in order; one at or before the last is a restart, and its repeated steps are not counted twice.
+        Steps come in order; one at or before the last is a restart, and its repeated steps are not counted twice. A loss beyond
+        :data:`HUGE` is not finite: its square is not.
         """
+        loss = loss if abs(loss) <= HUGE else math.nan
         if self._horizon is not None and step <= self._last_step:
             self._restarts.append(step / self._horizon)
         self._last_step = float(step)
@@ -214,7 +217,7 @@ class Monitor:
             return Status(
                 "abstained", f"too little seen yet: {seen.fractions.size} of {MIN_BINS} bins", fraction=curve.fraction_seen
             )
-        change = likeliest_change(seen.d, seen.covariance, seen.fractions, seen.dof)
+        change = likeliest_change(seen.d, seen.slow, seen.noise, seen.fractions, seen.dof)
         if self._lr.off_since is not None:
             return self._wrong_lr(curve, seen, change)
         if change is None or not change.is_alarm:
@@ -242,7 +245,7 @@ class Monitor:
 
     def _kind(self, change: Change, onset: float) -> str:
         restarted = any(abs(onset - at) <= NEAR_RESTART for at in self._restarts)
-        if change.form == "spike":
+        if change.form in ("spike", "pulse"):
             return "spike"
         if change.z > 0:
             return "restart" if change.form == "transient" or restarted else change.form
@@ -267,7 +270,7 @@ def with_validation(training: Status, validation: Status) -> Status:
 def _described(curve: Curve, seen: Seen, change: Change | None, status: str, kind: str | None, reason: str) -> Status:
     """Return the status with residuals and the forecast, with and without the change."""
     if change is None:
-        white = Whitened.of(seen.d, seen.covariance)
+        white = Whitened.of(seen.d, seen.covariance())
         level, level_sd, size, size_sd = white.level, 1.0 / float(np.linalg.norm(white.ones)), 0.0, 0.0
     else:
         level, level_sd, size, size_sd = change.level, change.level_sd, change.size, change.size_sd
@@ -297,7 +300,7 @@ def _described(curve: Curve, seen: Seen, change: Change | None, status: str, kin
 
 def _residuals(seen: Seen, level: float, level_sd: float, metric: Metric) -> tuple[tuple[float, float, float], ...]:
     off = seen.d - level
-    sd = np.sqrt(np.diag(seen.covariance) + level_sd**2)
+    sd = np.sqrt(np.diag(seen.covariance()) + level_sd**2)
     if metric.transform != "identity":
         reference = np.exp(seen.mean)
         off, sd = reference * np.expm1(off), reference * sd

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hpo.core.change import CLIP_SD, DOF_PER_BIN, NOISE_FLOOR, Change, noise_about, noise_per_point
 from hpo.core.common_noise import CommonNoise
-from hpo.core.curve import Curve, CurveStream
+from hpo.core.curve import BIN_EDGES, Curve, CurveStream
 from hpo.core.template import Template
 
 FloatArray = NDArray[np.float64]
@@ -18,10 +18,16 @@ MIN_BINS = 12
 NOT_SHARED = 0.5
 """Part of the common noise that is never trusted to be gone: a healthy run's misfit of shape shows once the noise is small."""
 MOST_DOF = 1e6
+_LEAST = 1e-16
 REFERENCES_DOF = 20.0
 """What the references' own noise says of the run's, in degrees of freedom."""
 SHARE_SD = 0.2
 DENIED = 3.0
+PACE = 0.9
+"""Share of the mean distance of reports within which the next one does not come."""
+MIN_SCATTERED = 8
+SCATTER_DOF = 0.5
+"""Degrees of freedom of one point's scatter about its bin: tails are heavier than Gaussian ones."""
 COVERED = 0.95
 MIN_COVERED = 8
 
@@ -46,12 +52,13 @@ class Shared:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the test sees: residuals, their covariance while healthy, the noise of a full bin and how well it is known."""
+    """What the test sees: residuals, wandering and noise of healthy ones, the noise of a full bin and how well it is known."""
 
     fractions: FloatArray
     mean: FloatArray
     d: FloatArray
-    covariance: FloatArray
+    slow: FloatArray
+    noise: FloatArray
     window_sd: float
     dof: float
 
@@ -60,22 +67,26 @@ class Seen:
         """Return the residuals of a curve from ``start`` on, freed of the noise it shares with its references."""
         y = curve.metric.to_model(curve.means)
         use = np.isfinite(y) & (curve.fractions >= start) & (curve.fractions <= 1.0)
+        if np.sum(curve.counts[use] >= 3) < MIN_SCATTERED and not _last_is_full(curve):
+            use[-1:] = False  # how noisy it is while it fills is unknown
         fractions, counts = curve.fractions[use], curve.counts[use]
         mean, slow = template.at(fractions) if fractions.size else (np.zeros(0), np.zeros((0, 0)))
         d = y[use] - mean
         if fractions.size < MIN_BINS:
-            return cls(fractions, mean, d, slow, math.nan, math.nan)
+            return cls(fractions, mean, d, slow, np.zeros(d.size), math.nan, math.nan)
         told = None if shared is None else _less_common(d, counts, shared, use)
         off, measured, known, dof = told or _own_noise(curve, use, d)
         measured[-1] = max(measured[-1], _partial_noise(curve, use))
         noise = measured + known + NOISE_FLOOR**2
         dof = min(dof * float(np.median(noise / measured)) ** 2, MOST_DOF)  # the rest is not estimated here (Satterthwaite)
-        return cls(fractions, mean, d - off, slow + np.diag(noise), float(np.sqrt(np.median(noise))), dof)
+        return cls(fractions, mean, d - off, slow, noise, float(np.sqrt(np.median(noise))), dof)
+
+    def covariance(self, wandering: float = 1.0) -> FloatArray:
+        """Return the covariance of healthy residuals whose wandering is c² = ``wandering`` times what the template states."""
+        return wandering * self.slow + np.diag(self.noise)
 
     def onset_of(self, change: Change) -> float:
         """Return t̂ between the last healthy bin and the first changed one."""
-        if change.form == "spike":
-            return float(self.fractions[change.onset])
         return float(0.5 * (self.fractions[change.onset - 1] + self.fractions[change.onset]))
 
 
@@ -86,13 +97,14 @@ def _own_noise(curve: Curve, use: NDArray[np.bool_], d: FloatArray) -> tuple[Flo
     is known almost exactly. Else (noise shared with the reference, or correlated in time) only that between bins counts.
     """
     counts = curve.counts[use]
-    between, dof = max(noise_per_point(d, counts), 1e-300), DOF_PER_BIN * d.size
+    between, dof = max(noise_per_point(d, counts), _LEAST), DOF_PER_BIN * d.size
     several = counts >= 3
-    if several.sum() >= MIN_BINS:
+    if several.sum() >= MIN_SCATTERED:
         scatter = curve.variances[use] * curve.metric.slope(curve.means[use]) ** 2 * counts / np.maximum(counts - 1.0, 1.0)
         within = float(np.median(scatter[several]) * _median_to_mean(float(np.median(counts[several]))))
         if 0.5 < between / max(within, 1e-300) < 2.0:
-            between, dof = max(within, 0.5 * (between + within)), 4.0 * dof
+            between = max(within, 0.5 * (between + within))
+            dof += SCATTER_DOF * float(np.sum(counts[several] - 1.0))
     return np.zeros(d.size), between / counts, np.zeros(d.size), dof
 
 
@@ -111,7 +123,7 @@ def _less_common(
     if share == 0.0:
         return None
     left = d - share * noise
-    own = max(noise_per_point(left[full], counts[full]), 1e-300)
+    own = max(noise_per_point(left[full], counts[full]), _LEAST)
     dof = DOF_PER_BIN * float(full.sum())
     if references is not None:
         own, dof = (dof * own + REFERENCES_DOF * references) / (dof + REFERENCES_DOF), dof + REFERENCES_DOF
@@ -144,13 +156,21 @@ def _median_to_mean(count: float) -> float:
     return float((1.0 - 2.0 / (9.0 * (count - 1.0))) ** -3)
 
 
+def _last_is_full(curve: Curve) -> bool:
+    """Return True if the next report, at the run's own pace, falls into another bin."""
+    if curve.fractions.size == 0 or curve.fraction_seen is None:
+        return True
+    end = float(BIN_EDGES[min(int(np.searchsorted(BIN_EDGES, curve.fractions[-1])), BIN_EDGES.size - 1)])
+    return curve.fraction_seen + PACE * curve.mean_gap > end
+
+
 def _partial_noise(curve: Curve, use: NDArray[np.bool_]) -> float:
     """Return the variance of a last bin that is still filling, 0 for a full one.
 
     Where noise cancels between run and reference it does so for full bins only.
     """
     counts, several = curve.counts[use], curve.counts[use] >= 3
-    if several.sum() < 2 or counts[-1] >= 0.9 * np.median(counts[-6:-1]):
+    if several.sum() < 2 or _last_is_full(curve):
         return 0.0
     within = (curve.variances[use] * curve.metric.slope(curve.means[use]) ** 2)[several]
     return float(np.median(within)) / float(counts[-1])

@@ -23,7 +23,7 @@ from hpo.core.curve import Curve
 from hpo.core.metric import Metric
 from hpo.core.model import CollapseModel
 from hpo.core.recipe import Recipe
-from hpo.core.shape import NODES, Shape, residuals_at_nodes
+from hpo.core.shape import Shape
 
 FloatArray = NDArray[np.float64]
 REFERENCE_SD = 0.015
@@ -83,7 +83,7 @@ class Template:
 
 
 def template_of_reference(reference: Curve) -> Template:
-    """Return the template of one complete run.
+    """Return the template of one complete run, at its own bins: noise that a run shares with it then cancels exactly.
 
     Raises
     ------
@@ -92,12 +92,14 @@ def template_of_reference(reference: Curve) -> Template:
     """
     if reference.final_loss is None:
         raise ValueError(f"a reference must be complete; run {reference.run_id!r} is not")
-    residuals = residuals_at_nodes(reference)
+    inside = (reference.fractions > 0) & (reference.fractions < 1)
+    levels = reference.metric.to_model(np.append(reference.means[inside], reference.final_loss))
+    residuals = levels[:-1] - levels[-1]
     known = np.isfinite(residuals)
-    if not known[-1]:
+    if not known.size or not known[-1]:
         raise ValueError(f"a reference must have values in its metric's domain; run {reference.run_id!r} has not")
     first = 0 if known.all() else int(np.flatnonzero(~known)[-1]) + 1
-    nodes, mean = NODES[first:], residuals[first:]
+    nodes, mean = reference.fractions[inside][first:], residuals[first:]
     covariance = wandering(nodes, mean, REFERENCE_SD * np.sqrt(-np.log(nodes)))
     return Template(nodes, mean, covariance, reference.run_id or "the reference")
 

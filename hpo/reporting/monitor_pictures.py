@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hpo.core.curve import Curve
 from hpo.core.model import CollapseModel
-from hpo.core.monitor import Monitor
+from hpo.core.monitor import Monitor, Status, with_validation
 from hpo.core.recipe import Recipe
 from hpo.core.schedules import schedule
 from hpo.reporting.monitor_figure import monitor_figure
@@ -32,6 +32,7 @@ FAULTS: dict[str, FloatArray] = {
     "restart": np.where(T >= 0.5, 0.07 * np.exp(-(T - 0.5) / 0.02), 0.0),
     "wrong_lr": np.where(T >= 0.5, -0.015, 0.0),
     "repeated_data": -0.08 * np.maximum(T - 0.6, 0.0),
+    "overfitting": -0.12 * np.maximum(T - 0.5, 0.0),
 }
 
 
@@ -40,6 +41,14 @@ def losses(final: float, seed: int, fault: FloatArray) -> FloatArray:
     shape = 1 + 0.25 * (1 - T) + 0.3 * np.exp(-12 * T)
     noise = 0.01 * np.random.default_rng(seed).standard_normal(STEPS)
     return np.asarray(final * shape * np.exp(noise + fault), dtype=np.float64)
+
+
+def _healthy_validation(model: CollapseModel) -> Status:
+    """Return the status of a loss that stays on the curve, as the validation loss of a run that overfits need not sink."""
+    monitor = Monitor(model, RECIPE)
+    for step, loss in enumerate(losses(2.8, 10, FAULTS["healthy"]).tolist(), start=1):
+        monitor.update(step, loss)
+    return monitor.judge()
 
 
 def main(folder: Path) -> None:
@@ -55,6 +64,8 @@ def main(folder: Path) -> None:
         for step, loss in zip(steps.tolist(), losses(2.8, 9, fault).tolist(), strict=True):
             monitor.update(step, loss)
         status = monitor.judge()
+        if name == "overfitting":
+            status = with_validation(status, _healthy_validation(model))
         title = f"{name}: {status.status}" + ("" if status.size_pct is None else f", {status.size_pct:+.2f} % of the loss")
         (folder / f"{name}.svg").write_text(monitor_figure(status, title), encoding="utf-8")
 

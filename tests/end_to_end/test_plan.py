@@ -189,6 +189,17 @@ def test_the_law_of_ones_own_sweeps_feeds_the_plan(hpo, tmp_path):
     assert recipe["tau"] == pytest.approx(1.084 * 40**-0.527, rel=0.02)
 
 
+def test_the_columns_of_ones_own_sweeps_can_be_named(hpo, tmp_path):
+    sweeps(tmp_path / "runs.csv")
+    odd = tmp_path / "odd.csv"
+    odd.write_text((tmp_path / "runs.csv").read_text().replace("step,train_loss", "k,ours", 1))
+    code, _, err = hpo("fit-tau", odd)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--step" in err
+    assert hpo("fit-tau", odd, "--step", "k", "--loss", "ours")[0] == 0
+    assert hpo("efficiency", "frontier", odd, "--step", "k", "--loss", "ours")[0] == 0
+
+
 def test_a_fitted_law_is_not_extrapolated_silently(hpo, tmp_path):
     sweeps(tmp_path / "runs.csv")
     law = tmp_path / "tau.json"

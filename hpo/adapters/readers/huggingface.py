@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hpo.adapters.curve_tables import CurveTable, table_of
+from hpo.adapters.curve_tables import CurveTable, table_of, with_settings
 from hpo.adapters.readers.reader import Reader, Source, parsed_json
 
 FILE = "trainer_state.json"
@@ -30,8 +30,8 @@ def _read(source: Source) -> CurveTable:
         raise ValueError("expected a list of objects in log_history")
     known = {"total_steps": state.get("max_steps"), "total_epochs": state.get("num_train_epochs")}
     known = {name: value for name, value in known.items() if isinstance(value, int | float) and value > 0}
-    rows = [{**entry, **known} for entry in history if _SUMMARY not in entry]
-    return CurveTable(source.path, table_of(rows), _run_name(source.path))
+    rows = [entry for entry in history if _SUMMARY not in entry]
+    return CurveTable(source.path, with_settings(table_of(rows), known), _run_name(source.path))
 
 
 def _run_name(path: Path) -> str:

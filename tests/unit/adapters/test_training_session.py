@@ -89,6 +89,19 @@ def test_a_torn_last_line_is_dropped(tmp_path):
     assert read_log(tmp_path)["loss"].tolist()[-1] == 0.25
 
 
+def test_the_last_step_of_a_long_log_is_read_from_its_end(tmp_path):
+    with FolderSession(tmp_path) as session:
+        session.report(step=1, loss=1.0)
+        assert last_logged_step(tmp_path) in (0, 1)  # not yet flushed, or flushed
+        _report(session, 2, 900)
+    assert (tmp_path / "log.csv").stat().st_size > 3 * 4096
+    assert last_logged_step(tmp_path) == 900
+    (tmp_path / "log.csv").write_text("step,tokens,loss\n")
+    assert last_logged_step(tmp_path) == 0
+    (tmp_path / "log.csv").write_text("step,tok")
+    assert last_logged_step(tmp_path) == 0
+
+
 def test_a_failed_save_leaves_the_old_checkpoint(tmp_path):
     with FolderSession(tmp_path, checkpoint_every_s=1e-9) as session:
         _report(session, 1, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.monitor import Case, Outcome, _found, _rate, _zscore_hits, fault
+from bench.monitor import Case, Outcome, _fair, _found, _rate, _rise, _zscore_hits, fault
 from bench.monitor_runs import _blocks
 
 T = np.linspace(0.001, 1, 1000)
@@ -47,3 +47,23 @@ def test_noise_is_drawn_from_nearby_and_keeps_its_length():
     assert drawn.size == noise.size
     assert set(drawn[:390]) == {1.0}
     assert set(drawn[620:]) == {9.0}
+
+
+def test_what_a_monitor_says_of_the_healthy_run_before_the_onset_counts_as_early():
+    after = Outcome({"monitor": 0.55, "smoothed rise": 0.1}, {"monitor": 0.5})
+    early = _fair(after, Outcome({"monitor": 0.3, "smoothed rise": 0.1}, {"monitor": 0.2}), 0.5)
+    assert early.alarms == {"monitor": 0.3, "smoothed rise": 0.1}
+    assert _fair(after, Outcome({"monitor": 0.6}, {"monitor": 0.6}), 0.5) == after
+
+
+def test_an_alarm_must_come_before_the_smoothed_loss_has_clearly_risen():
+    case = Case(0, "drift", onset=0.5, sigmas=8.0)
+    alarms = ((0.6, 0.7), (0.8, 0.7), (0.6, None), (None, None))
+    rows = [(case, Outcome({"monitor": a, "rise at 1 %": b}, {"monitor": 0.5}), None) for a, b in alarms]
+    assert _found(rows, "monitor")["before_clear_rise"] == pytest.approx(0.5)
+
+
+def test_a_rise_is_over_the_lowest_so_far():
+    v = np.exp(np.concatenate((np.linspace(1, 0, 50), np.linspace(0, 0.2, 50))))
+    assert _rise(v, 1)[:50].max() == 0
+    assert _rise(v, 1)[-1] == pytest.approx(0.2)

@@ -12,6 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from bench.reader_speed import WRITERS
 from hpo.adapters.curve_files import read_runs
 from hpo.adapters.model_files import write_model
 from hpo.commands.monitor import monitor
@@ -215,6 +216,72 @@ def test_bad_input_is_one_line_and_exit_2(hpo, folder, monkeypatch, arguments, m
     assert err.count("\n") == 1
 
 
+def test_a_run_that_says_too_little_yet_has_no_figure_and_no_error(hpo, folder):
+    write(folder / "young.csv", rows("young", 1.9, 15, until=0.05))
+    code, out, err = hpo(folder / "young.csv", "--model", folder / "model.json", "--figure", folder / "f.svg")
+    assert (code, "abstained" in out) == (0, True)
+    assert "no figure is written: too little seen yet" in err
+    assert not (folder / "f.svg").exists()
+
+
+def bare(path, lines):
+    """Write step and loss alone, as a log of a user's own."""
+    path.write_text("step,train_loss\n" + "\n".join(",".join((c := line.split(","))[1:2] + c[3:4]) for line in lines) + "\n")
+    return path
+
+
+def test_bare_logs_will_do_with_the_length_of_the_run(hpo, folder):
+    """References are finished; what they do not say of themselves is no reason to refuse them."""
+    given = [word for k in range(3) for word in ("--reference", bare(folder / f"ref{k}.csv", rows(f"r{k}", 2 + 0.1 * k, k)))]
+    assert hpo(bare(folder / "well.csv", rows("well", 1.9, 16, until=0.7)), *given, "--total", 400)[0] == 0
+    faulty = rows("ill", 1.9, 16, fault=np.where(T >= 0.5, 0.03, 0.0), until=0.7)
+    code, out, _ = hpo(bare(folder / "ill.csv", faulty), *given, "--total", 400, "--json")
+    assert (code, json.loads(out)["kind"]) == (1, "step")
+    assert hpo(folder / "ill.csv", *given)[0] == 2
+
+
+def test_a_schedule_that_the_log_does_not_name_is_that_of_the_references(hpo, folder):
+    text = (folder / "references.csv").read_text().splitlines()
+    named = [text[0] + ",schedule", *(f"{line},linear" for line in text[1:])]
+    (folder / "references.csv").write_text("\n".join(named) + "\n")
+    code, _, err = hpo(folder / "ok.csv", "--reference", folder / "references.csv")
+    assert code == 0
+    assert "the log does not name its schedule: taken to be that of the references, linear" in err
+
+
 def test_the_figure_is_an_svg(hpo, folder):
     hpo(folder / "step.csv", "--model", folder / "model.json", "--figure", folder / "f.svg")
     assert "onset (step)" in (folder / "f.svg").read_text()
+
+
+JUNK = bytes(np.random.default_rng(0).integers(0, 256, 64, dtype=np.uint8))
+DAMAGES = {
+    "empty": lambda raw: b"",
+    "binary": lambda raw: JUNK * 20,
+    "half": lambda raw: raw[: len(raw) // 2],
+    "junk inside": lambda raw: raw[: len(raw) // 3] + JUNK + raw[len(raw) // 3 + len(JUNK) :],
+    "a page": lambda raw: b"<html>" + raw,
+    "no loss": lambda raw: raw.replace(b"loss", b"lots"),
+}
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_a_damaged_log_is_read_as_far_as_it_goes_or_refused_in_one_line(hpo, tmp_path, form):
+    """Through the command: whatever the damage, an answer, or exit 2 with one line and nothing written."""
+    needed = {"tensorboard": "tensorboard", "wandb": "wandb"}.get(form)
+    if needed is not None:
+        pytest.importorskip(needed)
+    reference = WRITERS["csv"](tmp_path, 300)
+    home = tmp_path / form
+    home.mkdir()
+    log = WRITERS[form](home, 300)
+    file = log if log.is_file() else log / "metrics" / "train_loss"
+    raw = file.read_bytes()
+    for name, damage in DAMAGES.items():
+        file.write_bytes(damage(raw))
+        figure = tmp_path / f"{name}.svg"
+        code, out, err = hpo(log, "--reference", reference, "--total", 300, "--json", "--figure", figure)
+        assert code in (0, 1, 2), name
+        assert code == 2 or json.loads(out)["status"] in ("ok", "alarm", "abstained"), name
+        assert code != 2 or (err.count("\n") == 1 and out == "" and not figure.exists()), name
+        assert code == 2 or name not in ("empty", "binary"), name

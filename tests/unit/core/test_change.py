@@ -5,12 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpo.core.change import ALARM_AT, Whitened, change_of, form_values, likeliest_change, noise_per_point, tail_corrected
+from hpo.core.change import (
+    BINS_AFTER,
+    Whitened,
+    change_of,
+    form_values,
+    likeliest_change,
+    noise_per_point,
+    tail_corrected,
+)
 
 N = 80
 T = np.linspace(0.2, 0.99, N)
 SIGMA = 0.002
-COVARIANCE = np.eye(N) * SIGMA**2
+QUIET, NOISE = np.zeros((N, N)), np.full(N, SIGMA**2)
 
 
 def noise(seed: int) -> np.ndarray:
@@ -18,12 +26,12 @@ def noise(seed: int) -> np.ndarray:
 
 
 def test_white_noise_hardly_ever_alarms():
-    alarms = sum(likeliest_change(noise(k), COVARIANCE, T).is_alarm for k in range(300))
+    alarms = sum(likeliest_change(noise(k), QUIET, NOISE, T).is_alarm for k in range(300))
     assert alarms <= 3
 
 
 def test_a_step_is_found_with_its_onset_size_and_level():
-    found = likeliest_change(1.1 + noise(1) + np.where(np.arange(N) >= 50, 6 * SIGMA, 0.0), COVARIANCE, T)
+    found = likeliest_change(1.1 + noise(1) + np.where(np.arange(N) >= 50, 6 * SIGMA, 0.0), QUIET, NOISE, T)
     assert found.is_alarm
     assert found.form == "step"
     assert abs(found.onset - 50) <= 1
@@ -32,7 +40,7 @@ def test_a_step_is_found_with_its_onset_size_and_level():
 
 
 def test_a_drop_has_a_negative_size():
-    found = likeliest_change(noise(2) - np.where(np.arange(N) >= 30, 6 * SIGMA, 0.0), COVARIANCE, T)
+    found = likeliest_change(noise(2) - np.where(np.arange(N) >= 30, 6 * SIGMA, 0.0), QUIET, NOISE, T)
     assert found.is_alarm
     assert found.z < 0 > found.size
 
@@ -46,7 +54,7 @@ def test_a_drop_has_a_negative_size():
     ],
 )
 def test_forms_are_told_apart(form, values):
-    assert likeliest_change(noise(3) + values, COVARIANCE, T).form == form
+    assert likeliest_change(noise(3) + values, QUIET, NOISE, T).form == form
 
 
 def test_most_steps_of_four_sigma_are_found_within_three_bins():
@@ -55,22 +63,22 @@ def test_most_steps_of_four_sigma_are_found_within_three_bins():
     for k in range(100):
         d = noise(k)[:63]
         d[60:] += 4 * SIGMA
-        found += likeliest_change(d, COVARIANCE[:63, :63], T[:63]).is_alarm
+        found += likeliest_change(d, QUIET[:63, :63], NOISE[:63], T[:63]).is_alarm
     assert found >= 60
 
 
 def test_the_level_does_not_matter():
     d = noise(5) + np.where(np.arange(N) >= 50, 3 * SIGMA, 0.0)
-    one, other = (likeliest_change(d + shift, COVARIANCE, T) for shift in (0.0, 2.5))
+    one, other = (likeliest_change(d + shift, QUIET, NOISE, T) for shift in (0.0, 2.5))
     assert one.z == pytest.approx(other.z, rel=1e-6)
     assert other.level - one.level == pytest.approx(2.5)
 
 
 def test_what_healthy_wandering_explains_is_no_alarm():
     drift = np.maximum(T - 0.5, 0) * 30 * SIGMA
-    assert likeliest_change(noise(6) + drift, COVARIANCE, T).is_alarm
-    wandering = COVARIANCE + np.exp(-0.5 * ((T[:, None] - T[None, :]) / 0.2) ** 2) * (15 * SIGMA) ** 2
-    assert not likeliest_change(noise(6) + drift, wandering, T).is_alarm
+    assert likeliest_change(noise(6) + drift, QUIET, NOISE, T).is_alarm
+    wandering = np.exp(-0.5 * ((T[:, None] - T[None, :]) / 0.2) ** 2) * (15 * SIGMA) ** 2
+    assert not likeliest_change(noise(6) + drift, wandering, NOISE, T).is_alarm
 
 
 def test_noise_is_measured_under_a_trend_a_step_and_a_spike():
@@ -85,11 +93,11 @@ def test_noise_is_measured_under_a_trend_a_step_and_a_spike():
 
 def test_few_bins_need_more():
     assert tail_corrected(np.array(6.0), 15) < tail_corrected(np.array(6.0), 75) < 6
-    assert likeliest_change(np.zeros(8), np.eye(8), np.linspace(0.1, 0.2, 8)) is None
+    assert likeliest_change(np.zeros(8), np.eye(8), np.ones(8), np.linspace(0.1, 0.2, 8)) is None
 
 
 def test_a_bin_of_a_form_before_its_onset_is_zero():
-    for form in ALARM_AT:
+    for form in BINS_AFTER:
         x = form_values(form, T, np.array([20]))
         assert np.all(x[:20] == 0)
         assert x.max() == pytest.approx(1)
@@ -107,3 +115,33 @@ def test_size_and_level_agree_with_generalised_least_squares():
     level, size = spread @ design.T @ inverse @ d
     assert (found.level, found.size) == pytest.approx((level, size))
     assert (found.level_sd, found.size_sd) == pytest.approx(tuple(np.sqrt(np.diag(spread))))
+
+
+def test_a_loss_below_its_curve_is_asked_more_and_one_that_comes_back_nothing():
+    up = likeliest_change(noise(9) + np.where(np.arange(N) >= 50, 1.6 * SIGMA, 0.0), QUIET, NOISE, T)
+    down = likeliest_change(-noise(9) - np.where(np.arange(N) >= 50, 1.6 * SIGMA, 0.0), QUIET, NOISE, T)
+    assert up.is_alarm
+    assert not down.is_alarm
+    assert not likeliest_change(noise(9) - np.where(np.arange(N) == 40, 20 * SIGMA, 0.0), QUIET, NOISE, T).is_alarm
+
+
+def test_two_bins_up_are_a_pulse():
+    pulse = np.where((np.arange(N) == 40) | (np.arange(N) == 41), 12 * SIGMA, 0.0)
+    found = likeliest_change(noise(3) + pulse, QUIET, NOISE, T)
+    assert (found.form, found.onset, found.is_alarm) == ("pulse", 40, True)
+
+
+def test_a_run_that_wandered_little_is_judged_strictly():
+    """What is stated of healthy runs is an upper limit: under it alone the step would be lost in the wandering."""
+    stated = (8 * SIGMA) ** 2 * np.exp(-0.5 * ((T[:, None] - T[None, :]) / 0.05) ** 2)
+    step = np.where(np.arange(N) >= 60, 6 * SIGMA, 0.0)
+    found = likeliest_change(noise(10) + step, stated, NOISE, T)
+    alone = change_of(Whitened.of(noise(10) + step, stated + np.diag(NOISE)), T, "step", 60, 1e9)
+    assert found.is_alarm
+    assert (found.form, found.wandering < 1.0) == ("step", True)
+    assert alone.z < 4
+
+
+def test_a_bend_of_the_curve_is_not_taken_for_noise():
+    bent = 0.3 * np.random.default_rng(11).standard_normal(400) + 40 * np.cos(np.linspace(0, 6 * np.pi, 400))
+    assert np.sqrt(noise_per_point(bent, np.ones(400))) == pytest.approx(0.3, rel=0.15)

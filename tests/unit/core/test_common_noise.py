@@ -60,9 +60,9 @@ def test_the_noise_of_the_batches_is_found(fitted):
 
 
 def test_a_step_is_found_sooner_once_the_data_order_is_known(fitted):
-    run = points(1000, 2.5, 5, fault=a_step)
-    assert (watch(fitted, run, told=False).detected_at or 1.0) > 0.63
+    run = points(1000, 2.5, 5, fault=lambda t: 0.75 * a_step(t))
     status = watch(fitted, run)
+    assert (watch(fitted, run, told=False).detected_at or 1.0) > status.detected_at
     assert (status.status, status.kind) == ("alarm", "step")
     assert status.onset == pytest.approx(0.6, abs=0.02)
     assert status.detected_at <= 0.63

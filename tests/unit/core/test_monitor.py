@@ -210,3 +210,13 @@ def test_an_incomplete_reference_is_refused():
     half = Curve.from_points(X[:500], losses()[:500], horizon=STEPS)
     with pytest.raises(ValueError, match="a reference must be complete"):
         template_of_reference(half)
+
+
+def test_a_twin_of_the_reference_differs_from_it_in_nothing():
+    """Where bins hold two or three points their places differ; noise must cancel all the same."""
+    keep = X % 7 == 0
+    reference = Curve.from_points(X[keep], losses(noise=0.05)[keep], horizon=STEPS, recipe=RECIPE, run_id="twin")
+    monitor = Monitor.against(reference, RECIPE)
+    for step, value in zip(X[keep], losses(noise=0.05)[keep], strict=True):
+        assert monitor.update(step, value).status != "alarm"
+    assert max(abs(value) for _, value, _ in monitor.judge().residual) < 1e-9

@@ -279,6 +279,13 @@ def test_epochs_will_do_where_nothing_else_counts(tmp_path):
     assert any("counted in epochs" in note for note in run.notes)
 
 
+def test_epochs_are_not_taken_for_steps(tmp_path):
+    rows = "\n".join(f"{k},{4 - k / 2},4,2,1000,1e6" for k in range(1, 5))
+    recipe = only(text(tmp_path / "a.csv", f"epoch,loss,total_epochs,warmup_steps,batch_tokens,n_params\n{rows}\n")).recipe
+    assert (recipe.n_tokens, recipe.total_steps, recipe.warmup_fraction) == (None, None, None)
+    assert (recipe.batch_tokens, recipe.n_params) == (1000, 1e6)
+
+
 def test_a_guess_is_explained_and_our_own_names_are_none(tmp_path):
     (note,) = only(text(tmp_path / "a.csv", "iter,Train/Loss,val/loss\n1,3,4\n")).notes
     assert "step is column 'iter', loss is column 'Train/Loss'; other losses: val/loss (--step/--loss to say otherwise)" in note

@@ -1,0 +1,158 @@
+"""What ``hpo monitor`` holds a run against: a model's family, or finished runs, and what is assumed where the log says little.
+
+References are finished, as the user says: one whose log does not say its length ended where its log ends. A log hardly ever
+says its schedule, and one that was resumed with a wrong learning rate shows another one than was meant. So where the file does
+not name it, the run's schedule is taken to be that of all its references, if they have one; and it is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpo.adapters.curve_files import RecordedRun
+    from hpo.core.common_noise import CommonNoise
+    from hpo.core.model import CollapseModel
+    from hpo.core.monitor import Monitor
+    from hpo.core.recipe import Recipe
+    from hpo.core.template import Template
+
+
+@dataclass(frozen=True, kw_only=True)
+class Yardstick:
+    """What the user names: a model file, or reference logs.
+
+    Attributes
+    ----------
+    reference_run : str or None
+        Which runs of the reference logs: an id, or a wildcard over ids.
+    same_data : bool
+        The references saw the run's batches.
+    total : float or None
+        Length of the run.
+    force : bool
+        Another family or metric is accepted.
+    """
+
+    model: Path | None
+    references: Sequence[str] = ()
+    reference_run: str | None = None
+    same_data: bool = False
+    total: float | None = None
+    force: bool = False
+    _read: dict[str, list[RecordedRun]] = field(default_factory=dict, repr=False)
+
+    def monitor_of(self, run: RecordedRun) -> tuple[Callable[[], Monitor], tuple[str, ...]]:
+        """Return a maker of monitors of the run, which a log that is written anew asks for again, and what is assumed.
+
+        Raises
+        ------
+        ValueError
+            Unknown length, or nothing to hold the run against.
+        """
+        from hpo.core.monitor import Monitor
+
+        horizon = run.horizon if self.total is None else self.total
+        if horizon is None:
+            raise ValueError(
+                f"run {run.run_id}: its total number of steps is unknown, so the fraction of training is: give --total"
+            )
+        run, notes = self._with_schedule(run)
+        template, common = self._template_of_model(run) if self.model is not None else self._template_of_references(run)
+        make = partial(Monitor, template, run.recipe, total=horizon, metric=run.metric, common=common)
+        return make, notes
+
+    def _with_schedule(self, run: RecordedRun) -> tuple[RecordedRun, tuple[str, ...]]:
+        """Return the run under its references' schedule where its own is not named, and the words for it."""
+        from hpo.core.recipe import Recipe
+        from hpo.core.schedules import schedules_match
+
+        own, theirs = run.recipe, [one for one in self._recipes(run) if one is not None and one.schedule.is_known]
+        named = own is not None and own.schedule.is_known and own.schedule.name != "recorded"
+        if named or not theirs or not all(schedules_match(one.schedule, theirs[0].schedule) for one in theirs):
+            return run, ()
+        first = theirs[0]
+        if own is not None and own.schedule.is_known and schedules_match(own.schedule, first.schedule):
+            return run, ()
+        warmup = own.warmup_fraction if own is not None and own.warmup_fraction is not None else first.warmup_fraction
+        recipe = replace(own or Recipe(schedule=first.schedule), schedule=first.schedule, warmup_fraction=warmup)
+        if own is not None and own.schedule.is_known:
+            said = f"the logged learning rate is not that of the references: held against theirs, {first.schedule}"
+        else:
+            said = f"the log does not name its schedule: taken to be that of the references, {first.schedule}"
+        return replace(run, recipe=recipe), (f"run {run.run_id}: {said}",)
+
+    def _recipes(self, run: RecordedRun) -> list[Recipe | None]:
+        if self.model is None:
+            return [one.recipe for one in self._healthy(run)]
+        return [one.recipe for one in self._fitted().references if one.metric.name == run.metric.name]
+
+    def _healthy(self, run: RecordedRun) -> list[RecordedRun]:
+        """Return the reference runs, with the run's metric; read once a metric."""
+        from hpo.adapters.curve_files import read_runs
+
+        name = run.metric.name
+        if name not in self._read:
+            read = [one for one in read_runs(self.references, metric=name) if self._is_wanted(one.run_id)]
+            if not read:
+                raise ValueError(f"--reference-run: expected a reference's id or a wildcard; found {self.reference_run!r}")
+            self._read[name] = [one if one.horizon is not None else replace(one, horizon=float(one.steps[-1])) for one in read]
+        return self._read[name]
+
+    def _is_wanted(self, run_id: str) -> bool:
+        return self.reference_run is None or run_id == self.reference_run or fnmatchcase(run_id, self.reference_run)
+
+    def _fitted(self) -> CollapseModel:
+        from hpo.adapters.model_files import read_model
+
+        if self.model is None:
+            raise ValueError("expected --model; found none")
+        return read_model(self.model)
+
+    def _template_of_references(self, run: RecordedRun) -> tuple[Template, CommonNoise | None]:
+        """Return the template of the reference runs, and the noise that they share with the run if they saw the same data."""
+        from hpo.core.common_noise import Points, fit_with_common_noise, shares_trunk
+        from hpo.core.model import CollapseModel
+        from hpo.core.template import template_of_model, template_of_reference
+
+        healthy = self._healthy(run)
+        for one in healthy:
+            for name, mine, theirs in (("family", run.family, one.family), ("metric", run.metric.name, one.metric.name)):
+                if mine and theirs and mine != theirs and not self.force:
+                    raise ValueError(f"--reference: expected the run's {name} {mine!r}; found {theirs!r} (--force accepts it)")
+        if len(healthy) == 1 and not self.same_data:
+            return template_of_reference(healthy[0].curve()), None
+        if self.same_data:
+            points = [Points(one.curve(), one.steps, one.values) for one in healthy]
+            model, common = fit_with_common_noise([one for one in points if not shares_trunk(one, run.steps, run.values)])
+        else:
+            model, common = CollapseModel.fit([one.curve() for one in healthy]), None
+        family = healthy[0].family if self.force else run.family
+        template = template_of_model(model, healthy[0].metric if self.force else run.metric, run.recipe, family)
+        if template is None:
+            raise ValueError(
+                f"--reference: none of {len(healthy)} runs is complete with the run's metric and schedule; found "
+                f"{', '.join(sorted({str(one.recipe.schedule) if one.recipe else 'no schedule' for one in healthy}))}"
+            )
+        return template, common
+
+    def _template_of_model(self, run: RecordedRun) -> tuple[Template, None]:
+        from hpo.core.template import template_of_model
+
+        model = self._fitted()
+        template = template_of_model(model, run.metric, run.recipe, run.family)
+        if template is None and self.force and model.references:
+            other = model.references[0]
+            template = template_of_model(model, other.metric, other.recipe, other.family)
+        if template is None:
+            found = ", ".join(family.name for family in model.families[:4]) or "no references"
+            raise ValueError(
+                f"--model: no family of {self.model} has the run's metric, family and schedule; found {found} "
+                "(--force accepts one)"
+            )
+        return template, None
