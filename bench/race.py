@@ -205,6 +205,8 @@ def race_table(result: dict[str, Any]) -> str:
     names = ["the best (within noise)", *(f"within {within:g} %" for within in WITHIN_PCT[1:])]
     lines = [head, "", f"| rule | {' | '.join(f'{name} | missed' for name in names)} | spent in all | references |"]
     lines.append("|---|" + "---|" * (2 * len(names) + 2))
+    if result["n_tasks"] == 0:
+        return f"{head}: nothing to race"
     for rule, row in result["summary"].items():
         cells = [
             cell for within in WITHIN_PCT for cell in (_share(row, f"tokens_{within:g}"), f"{row[f'missed_{within:g}']:.0%}")
