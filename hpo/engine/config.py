@@ -113,6 +113,12 @@ class SweepConfig(Block):
         if (self.model is None) == (self.trainable is None):
             found = "neither" if self.model is None else "both"
             raise ValueError(f"expected exactly one of model and trainable; found {found}")
+        if self.model is not None and self.resources.workers > 1:
+            raise ValueError(
+                f"resources.workers: expected 1 with model; found {self.resources.workers} (trainable takes several)"
+            )
+        if self.model is not None and self.proxies is not None and (self.proxies.resources or self.resources).workers > 1:
+            raise ValueError("proxies.resources.workers: expected 1 with model; found several")
         if self.model is not None and self.training is None:
             raise ValueError("training: expected a block with tpp or tokens; found nothing")
         if self.trainable is not None and self.target is None:
@@ -226,7 +232,8 @@ def _known_keys(loc: Sequence[str]) -> str:
     block: Any = SweepConfig
     for name in loc[:-1]:
         annotation = str(block.model_fields[name].annotation)
-        block = next(cls for cls in Block.__subclasses__() if cls.__name__ in annotation)
+        kinds: list[type[Block]] = [*Block.__subclasses__(), ResourcesBlock]
+        block = next(cls for cls in kinds if cls.__name__ in annotation)
     return "one of " + ", ".join(block.model_fields)
 
 

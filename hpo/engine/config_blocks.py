@@ -123,12 +123,21 @@ class SearchBlock(Block):
         return value
 
 
+class TrialResources(Block):
+    """What each process of a trial takes, and how many processes train it together."""
+
+    cpu: PositiveFloat = 1.0
+    gpu: Annotated[float, Field(ge=0)] = 0.0
+    workers: PositiveInt = 1
+
+
 class ProxiesBlock(Block):
     """The cheap runs that teach the curve: what differs from the target at each size, and how many settings each."""
 
     sizes: Annotated[list[dict[str, Any]], Field(min_length=1)]
     settings: PositiveInt
     replicates: PositiveInt = 1
+    resources: TrialResources | None = None
 
 
 class StoppingBlock(Block):
@@ -175,11 +184,9 @@ class StoppingBlock(Block):
         return (self.at, *self.rungs)
 
 
-class ResourcesBlock(Block):
+class ResourcesBlock(TrialResources):
     """What one trial takes, how many run at once (as many as fit, by default), and how fast one is, if known."""
 
-    cpu: PositiveFloat = 1.0
-    gpu: Annotated[float, Field(ge=0)] = 0.0
     max_concurrent: PositiveInt | None = None
     flops_per_s: PositiveFloat | None = None
 
