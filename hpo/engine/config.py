@@ -157,6 +157,9 @@ def with_absolute_paths(config: SweepConfig) -> SweepConfig:
     changed: dict[str, Any] = {}
     if config.data.path is not None:
         changed["data"] = config.data.model_copy(update={"path": str(Path(config.data.path).expanduser().absolute())})
+    storage = config.ray.storage_path
+    if storage is not None and "://" not in storage:
+        changed["ray"] = config.ray.model_copy(update={"storage_path": str(Path(storage).expanduser().absolute())})
     space = config.search.space
     if isinstance(space, str) and Path(space).is_file():
         changed["search"] = config.search.model_copy(update={"space": str(Path(space).absolute())})

@@ -93,9 +93,10 @@ def ray_for(run: RunFolder, config: SweepConfig) -> Iterator[None]:
     Raises
     ------
     InputError
-        One trial needs more than the machine has (it would wait for ever), the cluster cannot be reached, or its workers
-        cannot start or do not see the run folder.
+        One trial needs more than the machine has (it would wait for ever), the cluster or the storage cannot be reached, or
+        workers cannot start or do not see the run folder.
     """
+    _check_storage(config.ray.storage_path)
     loaded = sys.modules.get("ray")
     if loaded is not None and loaded.is_initialized():
         with _environment(_ENVIRONMENT), _logged_to(run.logs / "ray.log"):
@@ -233,6 +234,21 @@ def _check_address(address: str | None) -> None:
         raise InputError.at("ray.address", "a Ray cluster that answers", f"{address} ({error.strerror or error})") from None
 
 
+def _check_storage(path: str | None) -> None:
+    """Refuse a storage path that Ray would stumble over, once everything has begun."""
+    from pyarrow.fs import FileSystem, LocalFileSystem
+
+    if path is None:
+        return
+    try:
+        system, place = FileSystem.from_uri(path)
+        if isinstance(system, LocalFileSystem):
+            system.create_dir(place)
+    except (OSError, ValueError) as error:
+        found = f"{path} ({str(error).splitlines()[0]})"
+        raise InputError.at("ray.storage_path", "a folder, or a URI of a storage, that can be written", found) from None
+
+
 def _check_size(ray: Any, config: SweepConfig) -> None:
     have: dict[str, float] = ray.cluster_resources()
     blocks: list[tuple[str, TrialResources]] = [("resources", config.resources)]
@@ -242,7 +258,8 @@ def _check_size(ray: Any, config: SweepConfig) -> None:
         for key, needed in needs_of(block).items():
             if needed > have.get(key, 0):
                 at = f"{path}.{key.lower()}"
-                raise InputError.at(at, f"at most the {have.get(key, 0):g} of this machine (of all workers)", needed)
+                of_all = " for all workers together" if block.workers > 1 else ""
+                raise InputError.at(at, f"at most the {have.get(key, 0):g} of this machine{of_all}", needed)
 
 
 def _import_paths() -> list[str]:

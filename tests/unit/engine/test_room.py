@@ -11,7 +11,7 @@ from hpo.engine.config import InputError, parse_config
 from hpo.engine.config_blocks import TrialResources
 from hpo.engine.job_queue import JobQueue
 from hpo.engine.plan import plan_sweep
-from hpo.engine.ray_cluster import Room
+from hpo.engine.ray_cluster import Room, _check_storage
 from hpo.engine.run_folder import RunFolder
 from hpo.engine.runs_on_disk import RunsOnDisk
 from hpo.engine.worker import Job
@@ -80,3 +80,15 @@ def test_proxies_take_what_their_own_block_says(tiny, tmp_path):
 def test_the_built_in_family_trains_in_one_process(tiny):
     with pytest.raises(InputError, match=r"resources.workers: expected 1 with model; found 2"):
         parse_config({**tiny, "resources": {"workers": 2}})
+
+
+@pytest.mark.parametrize("path", ["s3x://bucket/path", "/proc/nothing/here"])
+def test_a_storage_that_ray_would_stumble_over_is_bad_input(path):
+    with pytest.raises(InputError, match=r"ray.storage_path: expected a folder, or a URI of a storage, that can be written"):
+        _check_storage(path)
+
+
+def test_a_folder_and_a_uri_of_one_are_storages(tmp_path):
+    _check_storage(str(tmp_path / "with space"))
+    _check_storage(f"file://{tmp_path}/deeper/still")
+    assert (tmp_path / "deeper" / "still").is_dir()
