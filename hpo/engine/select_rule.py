@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from hpo.adapters.model_files import read_model, write_model
 from hpo.adapters.training_session import remove_checkpoints
@@ -81,15 +82,19 @@ class _Select:
             going = [self._context.candidates[verdict.run] for verdict in judgement.kept]
             if len(going) <= self._stopping.keep_min:
                 break
-            jobs = [self._runs.job(run, step_at(run, fraction)) for run in going]
+            to_rung = partial(self._job_to, fraction)  # what people revive goes no further yet: the others wait here
             self._context.hand.is_out = self._is_out_but(run.name for run in going)
-            self._context.train(jobs, f"1-to-rung-{number}", may_start=self._has_time, again=self._job_again)
+            jobs = [to_rung(run) for run in going]
+            self._context.train(jobs, f"1-to-rung-{number}", may_start=self._has_time, again=to_rung)
             self._runs.save_curves(going)
             there = {run.name for run in going if self._runs.steps(run) >= step_at(run, fraction)}
             there |= {run.name for run in going if self._runs.has_status(run, "diverged")}
             if there:
                 judgement = self._judge_at_rung(judgement, number, there)
         return judgement
+
+    def _job_to(self, fraction: float, run: Run) -> Job:
+        return self._runs.job(run, step_at(run, fraction))
 
     def _judge_at_rung(self, judgement: Judgement, number: int, there: Collection[str]) -> Judgement:
         """Return the judgement with new verdicts on the candidates that have come to a rung."""
