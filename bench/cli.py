@@ -123,6 +123,35 @@ def curves_folder(given: Path | None) -> Path:
     return folder
 
 
+@app.command("race")
+def race_command(
+    only: Annotated[str, typer.Option(help="Protocols, comma-separated, wildcards allowed, or develop or test.")] = "develop",
+    curves: Annotated[Path | None, typer.Option(help="Folder of recorded curves (default: $HPO_CURVES).")] = None,
+    rules: Annotated[str, typer.Option(help="Rules, comma-separated (default: all).")] = "",
+    workers: Annotated[int, typer.Option(help="Simulated workers.")] = 4,
+    seeds: Annotated[int, typer.Option(help="Orders of arrival.")] = 5,
+    out: Annotated[Path | None, typer.Option(help="Write the tables (Markdown) and, beside them, the means (JSON).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Count the tokens until each stopping rule has finished a trial as good as the best.
+
+    Example: hpo bench race --only 'schaipp_25k_grid_val' --rules ray_asha,optuna_hyperband,select_20,rungs_10_20_30
+    """
+    from bench.asynchronous import Clock
+    from bench.protocol import load_protocol
+    from bench.race import race, race_table
+    from bench.table import write_race
+
+    with input_errors():
+        folder, found = curves_folder(curves), []
+        for name in _protocols(only):
+            print(name, file=sys.stderr, flush=True)
+            found.append(race(folder, load_protocol(name), Clock(workers, seeds), _names(rules)))
+    if out is not None:
+        write_race(out, found, [race_table(one) for one in found])
+    print(json.dumps(found, allow_nan=False) if as_json else "\n\n".join(race_table(one) for one in found))
+
+
 @app.command("scoreboard")
 def scoreboard_command(
     out: Annotated[Path, typer.Option(help="Folder for one JSON a protocol and a README.md with tables.")],

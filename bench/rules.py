@@ -79,12 +79,13 @@ def selected(sweep: Sweep, stop: float, settings: StoppingSettings | None = None
 
 def current_top(sweep: Sweep, stop: float, k: int) -> Outcome:
     """Return the outcome of running everyone to ``stop`` and the ``k`` with the best value so far to the end."""
-    return in_two_phases(sweep, stop, _best_first(sweep, stop)[:k])
+    return in_two_phases(sweep, stop, best_first(sweep, stop)[:k])
 
 
-def _best_first(sweep: Sweep, stop: float) -> Sequence[int]:
+def best_first(sweep: Sweep, stop: float) -> Sequence[int]:
+    """Return the trials by their value so far, the best first, ties in random order."""
     look = int(np.argmin(np.abs(sweep.looks - stop)))
     values = sweep.values[:, look] if sweep.mode == "min" else -sweep.values[:, look]
-    order = np.random.default_rng(sweep.seed).permutation(len(values))  # ties in random order
+    order = np.random.default_rng(sweep.seed).permutation(len(values))
     ranked = order[np.argsort(np.where(np.isnan(values), np.inf, values)[order], kind="stable")]
     return [int(i) for i in ranked]

@@ -29,6 +29,7 @@ import numpy as np
 import optuna
 from numpy.typing import NDArray
 
+from bench.scale_report import scale_lines, write_scale
 from hpo.adapters.curve_files import read_runs
 from hpo.adapters.ray_scheduler import CollapseScheduler
 from hpo.adapters.ray_search import CollapseSearch
@@ -73,8 +74,8 @@ class Measured:
         Milliseconds of the driver's own processor time a report: mean, percentiles, worst (a report that fits the model anew).
     suggest_ms : float
         Mean of a suggestion.
-    bytes_per_trial : float
-        Growth of the driver's memory over its second half, a trial, the study in memory included.
+    bytes_per_trial : float or None
+        Growth of the driver's memory over its second half, a trial, the study in memory included; None where it was not traced.
     utilisation : float
         Share of the workers' time spent training, start-up left out.
     hours, driver_busy : float
@@ -88,7 +89,7 @@ class Measured:
     p99_ms: float
     max_ms: float
     suggest_ms: float
-    bytes_per_trial: float
+    bytes_per_trial: float | None
     utilisation: float
     hours: float
     driver_busy: float
@@ -185,7 +186,7 @@ class SimulatedSweep:
             p99_ms=float(np.percentile(report_ms, 99)),
             max_ms=float(report_ms.max()),
             suggest_ms=float(1e3 * np.mean(self._suggest_s)),
-            bytes_per_trial=(m1 - m0) / max(1, n1 - n0) if self._traces else float("nan"),
+            bytes_per_trial=(m1 - m0) / max(1, n1 - n0) if self._traces else None,
             utilisation=self._trained_s / max(1e-9, self._load.n_workers * makespan_s - started_s),
             hours=makespan_s / 3600,
             driver_busy=self._driver_s / makespan_s,
@@ -241,6 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ray-ms", type=float, default=2.5, help="what Ray's driver adds to each report")
     parser.add_argument("--curves", type=Path, default=Path(os.environ.get("HPO_CURVES", "../shared/curves")))
     parser.add_argument("--no-memory", action="store_true", help="do not trace memory: processor times without its cost")
+    parser.add_argument("--out", type=Path, help="folder for scale.md and scale.svg")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     try:
@@ -249,24 +251,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     loads = [Load(w, n, trial_s=given.trial_s, ray_ms=given.ray_ms) for n in given.trials for w in given.workers]
     found = measure(loads, curves, traces_memory=not given.no_memory)
-    if given.json:
-        print(json.dumps(found, indent=2))
-    else:
-        print("\n".join(_lines(found)))
+    if given.out is not None:
+        write_scale(given.out, found)
+    print(json.dumps(found, indent=2, allow_nan=False) if given.json else "\n".join(scale_lines(found)))
     return 0
-
-
-def _lines(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = ["| workers | trials | stopped | report ms (p50, p99, max) | suggest ms | kB a trial | utilisation | driver busy |"]
-    lines.append("|---|---|---|---|---|---|---|---|")
-    for one in found:
-        load, m = one["load"], one["measured"]
-        times = f"{m['report_ms']:.2f} ({m['p50_ms']:.2f}, {m['p99_ms']:.2f}, {m['max_ms']:.0f})"
-        lines.append(
-            f"| {load['n_workers']} | {load['n_trials']} | {m['n_stopped']} | {times} | {m['suggest_ms']:.2f} "
-            f"| {m['bytes_per_trial'] / 1e3:.1f} | {m['utilisation']:.1%} | {m['driver_busy']:.1%} |"
-        )
-    return lines
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hpo.adapters.atomic import write_text
+
 COLUMNS = ("hit", "regret_pct", "rho", "mae_pct", "coverage90", "crps", "decided")
 RULE_COLUMNS = ("regret_pct", "regret_capped_pct", "winner_stopped", "tokens_share", "completed_share", "hit")
 _TITLES = {
@@ -102,6 +104,16 @@ def write_rules(folder: Path, results: Sequence[Mapping[str, Any]]) -> None:
     (folder / "README.md").write_text(
         f"# Stopping rules on a simulated clock: means over tasks\n\n{tables}\n", encoding="utf-8"
     )
+
+
+def write_race(path: Path, results: Sequence[Mapping[str, Any]], tables: Sequence[str]) -> None:
+    """Write the tables of a race as ``path`` and its means (tasks left out) as JSON beside it."""
+    means = [{name: result[name] for name in ("protocol", "race", "n_tasks", "summary")} for result in results]
+    text = json.dumps(_rounded(means), indent=1, allow_nan=False, ensure_ascii=False)
+    title = "# Tokens until a sweep has finished a trial as good as the best, in shares of training everything"
+    missed = "A rule that stops all such trials has missed, and is charged what it spent and the whole sweep besides."
+    write_text(path.with_suffix(".json"), text + "\n")
+    write_text(path, "\n\n".join([title, f"`hpo bench race`; {missed}", *tables]) + "\n")
 
 
 def _write_json(folder: Path, result: Mapping[str, Any]) -> None:

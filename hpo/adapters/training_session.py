@@ -121,7 +121,7 @@ class FolderSession:
         """Call ``save(folder)`` if a checkpoint is due and publish it atomically; return True if it did."""
         if self._diverged or self._last_step <= self._checkpoint_step or not self._checkpoint_is_due():
             return False
-        with new_folder(self.folder / f"{_CHECKPOINT_PREFIX}{self._last_step}") as unpublished:
+        with new_folder(checkpoint_of(self.folder, self._last_step)) as unpublished:
             save(unpublished)
             self._sync_log()
         self._checkpoint_step, self._checkpointed_at = self._last_step, time.monotonic()
@@ -212,6 +212,11 @@ class FolderSession:
 def latest_checkpoint(folder: Path) -> Path | None:
     """Return the run's latest complete checkpoint folder, or None."""
     return max(folder.glob(f"{_CHECKPOINT_PREFIX}*"), key=_step_of, default=None)
+
+
+def checkpoint_of(folder: Path, step: int) -> Path:
+    """Return where the run's checkpoint of a step is, or would be."""
+    return folder / f"{_CHECKPOINT_PREFIX}{step}"
 
 
 def remove_checkpoints(folder: Path, keep_step: int | None = None) -> None:

@@ -14,7 +14,8 @@ from hpo.core.laws import LOSS_LAWS, TAU_LAWS
 from hpo.core.plan_notes import plan_notes
 from hpo.core.planning import PlannedRun, Rules, plan_run
 from hpo.core.power_law import PowerLaw
-from hpo.engine.config import InputError, as_schedule
+from hpo.engine.config import InputError
+from hpo.engine.config_blocks import as_schedule
 from hpo.engine.workload import restated
 from proxies.parameterisation import ROLES, TABLE, role_multipliers
 

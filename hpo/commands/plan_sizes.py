@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from hpo.commands.plan_spec import PlanSpec
 from hpo.core.planning import AGREE, Size, ladder_params, params_for_budget, require_positive
-from hpo.engine.config import InputError, ModelBlock
+from hpo.engine.config import InputError
+from hpo.engine.config_blocks import ModelBlock
 from hpo.engine.workload import restated
 from proxies.architecture import Architecture
 from proxies.families import FAMILIES, Member

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from hpo.engine.config import DataBlock, InputError, as_schedule, read_yaml
+from hpo.engine.config import InputError, read_yaml
+from hpo.engine.config_blocks import DataBlock, as_schedule
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -85,9 +85,10 @@ def sweep(
         No candidate could be trained to its end.
     """
     from hpo.commands.sweep_display import displayed
+    from hpo.engine.config import InputError
     from hpo.engine.context import SweepError
     from hpo.engine.plan import plan_sweep
-    from hpo.engine.run_folder import existing_run_folder, locked, new_run_folder
+    from hpo.engine.run_folder import discard, existing_run_folder, locked, new_run_folder
     from hpo.engine.sweep import run_sweep
 
     if not callable(train):
@@ -98,8 +99,13 @@ def sweep(
     folder = existing_run_folder(Path(out)) if resume and out is not None else None
     plan = plan_sweep(config if folder is None else folder.read_config(), None if _is_importable(train) else train)
     folder = folder or new_run_folder(None if out is None else Path(out), config)
-    with locked(folder), displayed(plan, folder) as progress:
-        result = run_sweep(plan, folder, progress, resume=resume, verify=verify, settle=settle)
+    try:
+        with locked(folder), displayed(plan, folder) as progress:
+            result = run_sweep(plan, folder, progress, resume=resume, verify=verify, settle=settle)
+    except InputError:  # before anything was trained: the storage, or a machine too small
+        if not resume:
+            discard(folder)
+        raise
     if result["winner"] is None:
         raise SweepError("the sweep has no winner")
     return SweepOutcome(dict(result["winner"]), float(result["actual_final_loss"]), folder.path, result)

@@ -25,7 +25,7 @@ class Spending:
     candidates : float
         Every candidate up to the stopping fraction.
     winner : float
-        What the selected candidates cost beyond it.
+        What the selected candidates cost beyond it, at rungs too.
     full_sweep : float
         Every candidate trained to its end, or to where it ended by itself (diverged, failed): what the sweep replaces.
     n_candidates : int
@@ -100,7 +100,9 @@ class Estimate:
     Attributes
     ----------
     kept : int
-        How many candidates are assumed to go on.
+        How many candidates are assumed to go on to their end.
+    kept_at : dict
+        How many are assumed to go on after each look, by its fraction of training; empty under the rule ``prune``.
     hours, hours_full_sweep : float or None
         Wall-clock, with as many trials at once as allowed; None without ``resources.flops_per_s``.
     price, price_full_sweep : float or None
@@ -109,6 +111,7 @@ class Estimate:
 
     spending: Spending
     kept: int
+    kept_at: dict[float, int]
     n_proxies: int
     hours: float | None
     hours_full_sweep: float | None
@@ -125,26 +128,32 @@ def estimate(plan: Plan, n_at_once: int, expected_kept: float | None = None) -> 
     """Return the expected cost of ``plan`` with ``n_at_once`` trials at a time.
 
     So many candidates go on as are expected to (:mod:`hpo.engine.outlook`), rounded; where that is not known ``keep_max`` (or
-    ``keep_min``), and under a rule without rounds the first ``n_at_once``, as there is nothing to stop them by.
+    ``keep_min``), and under a rule without rounds the first ``n_at_once``, as there is nothing to stop them by. With rungs,
+    each look is assumed to leave the same share of those before it. The dearest are assumed to go on.
     """
-    stopping = plan.config.stopping
+    stopping, n = plan.config.stopping, len(plan.candidates)
     wanted = (stopping.keep_max or stopping.keep_min) if stopping.has_rounds else n_at_once
     if expected_kept is not None:
         wanted = max(1, round(expected_kept))
-    kept = min(wanted, len(plan.candidates))
-    dearest = sorted(plan.candidates, key=lambda run: -run.flops)[:kept]
-    steps = {run.name: run.stop_step for run in (*plan.proxies, *plan.candidates)} | {run.name: run.n_steps for run in dearest}
+    kept = min(wanted, n)
+    looks = stopping.looks if stopping.has_rounds else ()
+    kept_at = {look: round(n * (kept / n) ** (k / len(looks))) for k, look in enumerate(looks, start=1)}
+    dearest = sorted(plan.candidates, key=lambda run: -run.flops)
+    steps = {run.name: run.stop_step for run in (*plan.proxies, *plan.candidates)}
+    phases = [[run.flops_at(run.stop_step) for run in (*plan.proxies, *plan.candidates)]]
+    ways = zip(kept_at.values(), [*looks[1:], 1.0], strict=True) if kept_at else [(kept, 1.0)]
+    for going, until in ways:
+        there = {run.name: math.floor(until * run.n_steps) for run in dearest[:going]}
+        phases.append([run.flops_at(there[run.name] - steps[run.name]) for run in dearest[:going]])
+        steps |= there
     spent = spending(plan, steps)
-    phases = [
-        [run.flops_at(run.stop_step) for run in (*plan.proxies, *plan.candidates)],
-        [run.flops - run.flops_at(run.stop_step) for run in dearest],
-    ]
     speed, price = plan.config.resources.flops_per_s, plan.config.price_per_hour
     hours = None if speed is None else sum(_hours(costs, speed, n_at_once) for costs in phases)
     full = None if speed is None else _hours([run.flops for run in plan.candidates], speed, n_at_once)
     return Estimate(
         spending=spent,
         kept=kept,
+        kept_at=kept_at,
         n_proxies=len(plan.proxies),
         hours=hours,
         hours_full_sweep=full,

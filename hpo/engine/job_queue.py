@@ -56,10 +56,13 @@ class JobQueue:
         """Reorder those that wait; equals keep their order."""
         self._waiting = {job.name: job for job in sorted(self._waiting.values(), key=key)}
 
-    def take(self) -> Job | None:
-        """Hand out the next job, None if none waits."""
+    def take(self, fits: Callable[[Job], bool] = lambda _job: True) -> Job | None:
+        """Hand out the next job, None if none waits or there is no room for the next."""
         while self._waiting:
-            job = self._waiting.pop(next(iter(self._waiting)))
+            job = next(iter(self._waiting.values()))
+            if not fits(job):
+                return None
+            del self._waiting[job.name]
             if self._may_start(job):
                 self._running[job.name] = self.taken[job.name] = job
                 return job

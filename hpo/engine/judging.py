@@ -3,12 +3,13 @@
 *Current best* takes the candidate with the lowest loss so far. *Transfer* does not look at the candidates at all: it takes
 the settings that were best on the proxies. A forecast that beats neither has shown nothing, so both are always reported.
 
-A sweep is judged once. Its verdicts are what ``decisions.jsonl`` holds, and a resume reads them there.
+A sweep is judged once, or, with rungs, once a look. Its verdicts are what ``decisions.jsonl`` holds, and a resume reads them
+there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from hpo.core.curve import Curve
-from hpo.core.decision import StoppingSettings, select
+from hpo.core.decision import StoppingSettings
 from hpo.core.forecast import Forecast
 from hpo.core.model import CollapseModel
+from hpo.core.rungs import select_at_look
 from hpo.engine.plan import Run, coordinates
 from hpo.engine.study_record import finite_or_none
 
@@ -47,6 +49,8 @@ class Verdict:
         In the smallest set that holds the best with probability at least 1 − α.
     rank : int or None
         Order among those that go on.
+    look : int
+        0 at the stopping fraction, k at the k-th rung beyond it.
     """
 
     time: str
@@ -59,6 +63,7 @@ class Verdict:
     forecast: dict[str, Any]
     is_tied: bool
     rank: int | None
+    look: int = 0
 
     @property
     def p_best(self) -> float:
@@ -76,19 +81,57 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Look:
+    """One of the looks of a sweep.
+
+    Attributes
+    ----------
+    number : int
+        0 at the stopping fraction, k at the k-th rung.
+    n_later : int
+        How many looks come after it.
+    going : collection of str, optional
+        Names of those that are judged; None: all. The others are evidence.
+    error_spent : float
+        What earlier looks have spent.
+    """
+
+    number: int = 0
+    n_later: int = 0
+    going: Collection[str] | None = None
+    error_spent: float = 0.0
+
+
+@dataclass(frozen=True)
 class Judgement:
-    """The verdicts of a sweep, in the order of its candidates."""
+    """The last verdict on each candidate, in the order of the candidates, and those that they replaced."""
 
     verdicts: tuple[Verdict, ...]
+    earlier: tuple[Verdict, ...] = ()
 
     @classmethod
     def read(cls, lines: Sequence[Mapping[str, Any]]) -> Judgement:
-        """Return the judgement of :meth:`to_lines`."""
-        return cls(tuple(Verdict(**line) for line in lines))
+        """Return the judgement of :meth:`to_lines`; of several verdicts on a candidate the last holds."""
+        verdicts = [Verdict(**line) for line in lines]
+        place = {verdict.run: i for i, verdict in enumerate(verdicts)}
+        last = [verdict for i, verdict in enumerate(verdicts) if place[verdict.run] == i]
+        earlier = tuple(verdict for i, verdict in enumerate(verdicts) if place[verdict.run] != i)
+        return cls(tuple(sorted(last, key=lambda verdict: verdict.trial)), earlier)
 
     def to_lines(self) -> list[dict[str, Any]]:
-        """Return one JSON-ready record a verdict."""
-        return [verdict.to_dict() for verdict in self.verdicts]
+        """Return one JSON-ready record a verdict, in the order in which they were made."""
+        return [verdict.to_dict() for verdict in (*self.earlier, *self.verdicts)]
+
+    @property
+    def first(self) -> list[Verdict]:
+        """The first verdict on each candidate: all of them at one fraction."""
+        by_run = {verdict.run: verdict for verdict in reversed((*self.earlier, *self.verdicts))}
+        return [by_run[verdict.run] for verdict in self.verdicts]
+
+    @property
+    def look(self) -> int:
+        """The last look that was made."""
+        return max((verdict.look for verdict in self.verdicts), default=0)
 
     @property
     def kept(self) -> list[Verdict]:
@@ -109,7 +152,8 @@ class Judgement:
     def replaced(self, others: Sequence[Verdict]) -> Judgement:
         """Return the judgement with later verdicts on some of its runs in place of the earlier ones."""
         later = {verdict.run: verdict for verdict in others}
-        return Judgement(tuple(later.get(verdict.run, verdict) for verdict in self.verdicts))
+        replaced = [verdict for verdict in self.verdicts if verdict.run in later]
+        return Judgement(tuple(later.get(v.run, v) for v in self.verdicts), (*self.earlier, *replaced))
 
     @property
     def tie_set(self) -> list[int]:
@@ -118,18 +162,27 @@ class Judgement:
 
 
 def judge(
-    model: CollapseModel, curves: Sequence[Curve], trials: Sequence[int], settings: StoppingSettings, seed: int
+    model: CollapseModel,
+    curves: Sequence[Curve],
+    trials: Sequence[int],
+    settings: StoppingSettings,
+    seed: int,
+    look: Look | None = None,
 ) -> Judgement:
-    """Return the verdicts on candidates from their ``curves``, all cut at the stopping point; deterministic in ``seed``.
+    """Return the verdicts on candidates from their ``curves``, cut where they are to be judged; deterministic in ``seed``.
 
-    ``trials`` are their numbers in the study.
+    ``trials`` are their numbers in the study. Without a ``look`` it is the only one, and all are judged.
     """
+    look = look or Look()
     sweep = model.forecast_many(curves, np.random.default_rng(seed))
-    selection = select(curves, sweep, settings)
+    going = [i for i, curve in enumerate(curves) if look.going is None or curve.run_id in look.going]
+    selection = select_at_look(curves, sweep, settings, going=going, error_spent=look.error_spent, looks_left=look.n_later + 1)
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     rank = {position: k for k, position in enumerate(selection.kept)}
-    return Judgement(
-        tuple(
+    verdicts = []
+    for k, (i, decision) in enumerate(zip(going, selection.decisions, strict=True)):
+        curve, record = curves[i], _forecast_record(sweep.forecasts[i])
+        verdicts.append(
             Verdict(
                 time=now,
                 trial=trials[i],
@@ -138,18 +191,18 @@ def judge(
                 reason=decision.reason,
                 numbers=_finite(decision.numbers),
                 current_loss=None if curve.nonfinite_step is not None else finite_or_none(curve.current_value),
-                forecast=_finite({**_forecast_record(sweep.forecasts[i]), "p_best": decision.numbers.get("p_best")}),
-                is_tied=i in selection.tie_set,
-                rank=rank.get(i),
+                forecast=_finite({**record, "p_best": decision.numbers.get("p_best")}),
+                is_tied=k in selection.tie_set,
+                rank=rank.get(k),
+                look=look.number,
             )
-            for i, (curve, decision) in enumerate(zip(curves, selection.decisions, strict=True))
         )
-    )
+    return Judgement(tuple(verdicts))
 
 
 def current_best(judgement: Judgement) -> str | None:
-    """Return the name of the candidate with the lowest loss so far, the first of equals; None if none is finite."""
-    finite = [v for v in judgement.verdicts if v.current_loss is not None]
+    """Return the name of the candidate with the lowest loss at the first look, the first of equals; None if none is finite."""
+    finite = [v for v in judgement.first if v.current_loss is not None]
     return min(finite, key=lambda v: v.current_loss or 0.0).run if finite else None
 
 

@@ -16,7 +16,8 @@ from hpo.core.model import CollapseModel
 from hpo.core.proxy_beliefs import Knowledge, knowledge_before, knowledge_of_model, usual_beliefs
 from hpo.core.proxy_design import Keeping, Trial, outlook
 from hpo.core.proxy_search import Design, Space, best_within, cheapest_designs, smallest_proxy
-from hpo.engine.config import InputError, ModelBlock
+from hpo.engine.config import InputError
+from hpo.engine.config_blocks import ModelBlock
 from hpo.engine.plan import Plan, Run, well_spread
 
 Size = Mapping[str, Any]

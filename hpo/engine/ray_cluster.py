@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import signal
@@ -10,13 +11,16 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, TextIO
 
 from hpo.engine.config import InputError, SweepConfig
+from hpo.engine.config_blocks import TrialResources
 from hpo.engine.run_folder import RunFolder
+from hpo.engine.worker import Job
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -24,6 +28,7 @@ _ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+    "RAY_TRAIN_V2_ENABLED": "1",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C is a KeyboardInterrupt here; folders make it safe at any moment
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
@@ -33,6 +38,7 @@ _ENVIRONMENT = {
 _OBJECT_STORE_BYTES = 128 * 2**20
 _IMPORT_PATIENCE_S = 120.0
 _CONNECT_PATIENCE_S = 10.0
+_LOOK_EVERY_S = 5.0
 _AHEAD, _AHEAD_ON_A_CLUSTER = 1, 4
 """Trials asked for beyond what fits: Ray then keeps the worker of a trial that ends, and a cluster sees that it should grow."""
 
@@ -42,15 +48,40 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def n_slots(config: SweepConfig) -> int:
-    """Return how many trials may be with Ray at once; needs :func:`ray_for`."""
-    import ray
+def needs_of(share: TrialResources) -> dict[str, float]:
+    """Return what a trial takes with all its workers, by Ray's names."""
+    return {"CPU": share.workers * share.cpu, "GPU": share.workers * share.gpu}
 
-    have: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    needed = {"CPU": config.resources.cpu, "GPU": config.resources.gpu}
-    fitting = min(int(have.get(key, 0) / amount + 1e-9) for key, amount in needed.items() if amount > 0)
-    ahead = _AHEAD if config.ray.address is None else _AHEAD_ON_A_CLUSTER
-    return max(1, min(fitting + ahead, config.resources.max_concurrent or fitting + ahead))
+
+class Room:
+    """Whether one more trial may be with Ray; needs :func:`ray_for`.
+
+    Those with Ray may take what the cluster has and a few more wait ahead, but none of several workers: it would hold a
+    process while it waits. One trial is always with Ray.
+    """
+
+    def __init__(self, config: SweepConfig) -> None:
+        self._limit = config.resources.max_concurrent or math.inf
+        self._ahead = _AHEAD if config.ray.address is None else _AHEAD_ON_A_CLUSTER
+        self._have: dict[str, float] = {}
+        self._looked_at = -math.inf
+
+    def fits(self, job: Job, running: Sequence[Job]) -> bool:
+        """Return True if ``job`` may be handed to Ray beside those ``running``."""
+        if not running:
+            return True
+        if time.monotonic() - self._looked_at > _LOOK_EVERY_S:
+            import ray
+
+            self._have, self._looked_at = ray.cluster_resources(), time.monotonic()  # type: ignore[no-untyped-call]
+        share, taken = self._share(job), sum(self._share(other) for other in running)
+        ahead = self._ahead * share if job.share.workers == 1 else 0.0
+        return len(running) < self._limit and taken + share <= 1 + ahead + 1e-9
+
+    def _share(self, job: Job) -> float:
+        """Return what a job takes of what the cluster has, of what is scarcest; at most all, as a cluster may grow."""
+        needed = {key: n for key, n in needs_of(job.share).items() if n > 0}
+        return max(min(1.0, n / self._have[key]) if self._have.get(key, 0) > 0 else 1.0 for key, n in needed.items())
 
 
 @contextmanager
@@ -62,9 +93,10 @@ def ray_for(run: RunFolder, config: SweepConfig) -> Iterator[None]:
     Raises
     ------
     InputError
-        One trial needs more than the machine has (it would wait for ever), the cluster cannot be reached, or its workers
-        cannot start or do not see the run folder.
+        One trial needs more than the machine has (it would wait for ever), the cluster or the storage cannot be reached, or
+        workers cannot start or do not see the run folder.
     """
+    _check_storage(config.ray.storage_path)
     loaded = sys.modules.get("ray")
     if loaded is not None and loaded.is_initialized():
         with _environment(_ENVIRONMENT), _logged_to(run.logs / "ray.log"):
@@ -202,11 +234,32 @@ def _check_address(address: str | None) -> None:
         raise InputError.at("ray.address", "a Ray cluster that answers", f"{address} ({error.strerror or error})") from None
 
 
+def _check_storage(path: str | None) -> None:
+    """Refuse a storage path that Ray would stumble over, once everything has begun."""
+    from pyarrow.fs import FileSystem, LocalFileSystem
+
+    if path is None:
+        return
+    try:
+        system, place = FileSystem.from_uri(path)
+        if isinstance(system, LocalFileSystem):
+            system.create_dir(place)
+    except (OSError, ValueError) as error:
+        found = f"{path} ({str(error).splitlines()[0]})"
+        raise InputError.at("ray.storage_path", "a folder, or a URI of a storage, that can be written", found) from None
+
+
 def _check_size(ray: Any, config: SweepConfig) -> None:
     have: dict[str, float] = ray.cluster_resources()
-    for key, needed in (("CPU", config.resources.cpu), ("GPU", config.resources.gpu)):
-        if needed > have.get(key, 0):
-            raise InputError.at(f"resources.{key.lower()}", f"at most the {have.get(key, 0):g} of this machine", needed)
+    blocks: list[tuple[str, TrialResources]] = [("resources", config.resources)]
+    if config.proxies is not None and config.proxies.resources is not None:
+        blocks.append(("proxies.resources", config.proxies.resources))
+    for path, block in blocks:
+        for key, needed in needs_of(block).items():
+            if needed > have.get(key, 0):
+                at = f"{path}.{key.lower()}"
+                of_all = " for all workers together" if block.workers > 1 else ""
+                raise InputError.at(at, f"at most the {have.get(key, 0):g} of this machine{of_all}", needed)
 
 
 def _import_paths() -> list[str]:

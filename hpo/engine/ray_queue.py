@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from ray.tune.search import Searcher
 
 from hpo.engine.job_queue import JobQueue
-
-_SLOTS_FOR_S = 5.0
+from hpo.engine.worker import Job
 
 
 class QueueSearcher(Searcher):
-    """Suggests the queue's jobs, as many at a time as ``slots()`` says.
+    """Suggests the queue's jobs, each once ``fits(job, running)`` says that there is room beside those that run.
 
     A trial's config is the job's ``name`` and ``stop_step``. Ray saves its searchers to restore them later, which never happens
     here: nothing is saved.
     """
 
-    def __init__(self, queue: JobQueue, slots: Callable[[], int]) -> None:
+    def __init__(self, queue: JobQueue, fits: Callable[[Job, list[Job]], bool]) -> None:
         super().__init__()
-        self._queue, self._slots = queue, slots
-        self._n_slots, self._counted_at = 0, float("-inf")
+        self._queue, self._fits = queue, fits
         self._names: dict[str, str] = {}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
         """Return the config of the next trial, None to be asked again later, or that there will be none."""
-        if time.monotonic() - self._counted_at > _SLOTS_FOR_S:
-            self._n_slots, self._counted_at = self._slots(), time.monotonic()
-        job = self._queue.take() if self._queue.n_running < self._n_slots else None
+        job = self._queue.take(lambda job: self._fits(job, self._queue.running))
         if job is None:
             return self.FINISHED if self._queue.is_over else None
         self._names[trial_id] = job.name

@@ -10,16 +10,21 @@ import errno
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpo.adapters.training_session import last_logged_step
 from hpo.engine.config import SweepConfig
+from hpo.engine.config_blocks import TrialResources
 from hpo.engine.hang_watch import STACK_NAME, has_hung
 from hpo.engine.job_queue import JobQueue
-from hpo.engine.ray_cluster import n_slots
+from hpo.engine.ray_cluster import Room
 from hpo.engine.run_folder import RunFolder
+from hpo.engine.thinning import Report
 from hpo.engine.trial_events import TrialEvents
 from hpo.engine.worker import Job, Outcome, Status, is_out_of_memory, write_outcome
+
+if TYPE_CHECKING:
+    from ray.tune import PlacementGroupFactory
 
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -66,26 +71,33 @@ def _fit(
     from hpo.engine.ray_queue import QueueSearcher
     from hpo.engine.ray_relay import Relay
 
-    resources = config.resources
+    storage = config.ray.storage_path or str(run.ray)
 
     def trial(wanted: dict[str, Any]) -> None:
+        from hpo.engine.ray_workers import run_group
         from hpo.engine.worker import run_job
 
+        def tell(report: Report) -> None:
+            tune.report(vars(report))
+
         job = replace(templates[wanted["name"]], stop_step=wanted["stop_step"])
-        run_job(job, lambda report: tune.report(vars(report)))
+        if job.share.workers > 1:
+            run_group(job, tell, storage)
+        else:
+            run_job(job, tell)
 
     tuner = tune.Tuner(
-        tune.with_resources(trial, {"cpu": resources.cpu, "gpu": resources.gpu}),
+        tune.with_resources(trial, lambda wanted: _bundle(templates[wanted["name"]].share)),
         tune_config=tune.TuneConfig(
             num_samples=-1,
-            search_alg=QueueSearcher(queue, lambda: n_slots(config)),
+            search_alg=QueueSearcher(queue, Room(config).fits),
             reuse_actors=True,
             trial_name_creator=lambda ray_trial: str(ray_trial.config["name"]),
             trial_dirname_creator=lambda ray_trial: f"{ray_trial.config['name']}-{ray_trial.trial_id}",
         ),
         run_config=tune.RunConfig(
             name=phase,
-            storage_path=config.ray.storage_path or str(run.ray),
+            storage_path=storage,
             failure_config=tune.FailureConfig(max_failures=config.retries),
             callbacks=[Relay(queue, events, note_failure)],
             verbose=0,
@@ -98,6 +110,15 @@ def _fit(
         raise
     ended = [results[i] for i in range(len(results))]
     return {(result.config or {})["name"]: result.error for result in ended if result.error is not None}
+
+
+def _bundle(share: TrialResources) -> PlacementGroupFactory:
+    """Return what a trial's own process reserves: next to nothing where it only watches over a group of workers."""
+    from ray.tune import PlacementGroupFactory
+
+    if share.workers > 1:
+        return PlacementGroupFactory([{"memory": 1.0}])
+    return PlacementGroupFactory([{"CPU": share.cpu, **({"GPU": share.gpu} if share.gpu else {})}])
 
 
 def failure(job: Job, error: Exception | str | None) -> Outcome:

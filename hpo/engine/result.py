@@ -159,7 +159,6 @@ def _forecast(candidate: Candidate) -> dict[str, Any]:
 
 
 def _at_fraction(plan: Plan, winner: Candidate) -> float | None:
-    """Return the share of training after which the winner was forecast."""
-    if plan.config.stopping.has_rounds:
-        return winner.run.stop_step / winner.run.n_steps
-    return None if winner.verdict is None else winner.verdict.numbers.get("fraction")
+    """Return the share of training after which the winner was forecast last."""
+    seen = None if winner.verdict is None else winner.verdict.numbers.get("fraction")
+    return winner.run.stop_step / winner.run.n_steps if seen is None and plan.config.stopping.has_rounds else seen

@@ -18,6 +18,7 @@ import json
 import os
 import shlex
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from typing import Any
 
 from hpo.adapters.atomic import write_text
 from hpo.engine.config import InputError, SweepConfig, dump_config, parse_config, read_yaml
+
+_LOCK_PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -185,15 +188,22 @@ def existing_run_folder(path: Path) -> RunFolder:
 def locked(run: RunFolder) -> Iterator[None]:
     """Hold the run for this process; the lock ends with the process, however it ends.
 
+    One who only looks whether somebody holds it does so for an instant, so it is asked for more than once.
+
     Raises
     ------
     InputError
         Another driver holds the run, or the folder cannot be written.
     """
-    with exclusive_file(run.path / ".lock") as holder:
-        if holder is not None:
+    deadline = time.monotonic() + _LOCK_PATIENCE_S
+    while True:
+        with exclusive_file(run.path / ".lock") as holder:
+            if holder is None:
+                yield
+                return
+        if time.monotonic() > deadline:
             raise InputError(f"{run.path}: expected a run that nobody works on; found it in use by process {holder}")
-        yield
+        time.sleep(0.05)
 
 
 @contextmanager

@@ -15,7 +15,9 @@ from hpo.adapters.curve_files import RecordedRun, write_run
 from hpo.adapters.training_session import last_logged_step, read_log
 from hpo.core.curve import Curve
 from hpo.core.metric import Metric
-from hpo.engine.plan import Plan, Run
+from hpo.engine.config import SweepConfig
+from hpo.engine.config_blocks import TrialResources
+from hpo.engine.plan import Plan, Role, Run
 from hpo.engine.run_folder import RunFolder
 from hpo.engine.stop_marks import unmark
 from hpo.engine.worker import OUTCOME_NAME, Job, Outcome, forget_outcome, read_outcome
@@ -61,6 +63,7 @@ class RunsOnDisk:
             n_end_reports=REPORTS_OF_AN_END if is_judged_live else 0,
             hang_s=config.hang_timeout_s,
             function=self.plan.workload.function,
+            share=share_of(config, run.role),
         )
 
     def steps(self, run: Run) -> int:
@@ -129,6 +132,12 @@ class RunsOnDisk:
             steps = self.steps(run)
             if steps > 0 and _rows_in(path) < steps:
                 write_run(path, self.recorded(run))
+
+
+def share_of(config: SweepConfig, role: Role) -> TrialResources:
+    """Return what a run of this role takes."""
+    own = None if config.proxies is None or role == "candidate" else config.proxies.resources
+    return config.resources if own is None else own
 
 
 class Stopwatch:

@@ -1,7 +1,8 @@
-"""The rule ``select``: everybody to the stopping fraction, one judgement of all, and the selected on to their end.
+"""The rule ``select``: everybody to the stopping fraction, a judgement of all, and the selected on to their end.
 
 1. The proxies train to their end and every candidate to the stopping point, side by side.
-2. The model is fitted on the proxies, and all candidates are judged together.
+2. The model is fitted on the proxies, and all candidates are judged together. With rungs, those selected train on to the next
+   one from their checkpoints and are judged again, as long as there is something to decide (:mod:`hpo.core.rungs`).
 3. The selected candidates, and those that people keep, go on from their checkpoints to the end; one that people extended goes
    on to the fraction they named and is judged there again. Should all of them fail, the next best are tried.
 """
@@ -9,8 +10,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from hpo.adapters.model_files import read_model, write_model
 from hpo.adapters.training_session import remove_checkpoints
@@ -18,7 +20,7 @@ from hpo.core.decision import REASONS, StoppingSettings
 from hpo.core.model import CollapseModel
 from hpo.engine.context import Context
 from hpo.engine.cost import spending
-from hpo.engine.judging import Judgement, Verdict, judge
+from hpo.engine.judging import Judgement, Look, Verdict, judge
 from hpo.engine.plan import Run
 from hpo.engine.result import judged_runs
 from hpo.engine.worker import Job
@@ -34,13 +36,14 @@ def run_select(context: Context) -> Judgement:
     """
     rule = _Select(context)
     rule.train_to_stop()
-    return rule.train_selected(rule.judge())
+    return rule.train_selected(rule.climb(rule.judge()))
 
 
 class _Select:
     def __init__(self, context: Context) -> None:
         self._context, self._runs, self._plan = context, context.runs, context.plan
         self._stopping = stopping_settings(context)
+        self._rungs = context.plan.config.stopping.rungs
 
     def train_to_stop(self) -> None:
         """Phase 1; proxies are the longer runs, so they start first."""
@@ -66,11 +69,43 @@ class _Select:
         write_model(context.folder.model, model)
         if self._plan.proxies:
             context.progress.say(f"model fitted on {len(model.references)} of {len(self._plan.proxies)} proxies")
-        judgement = self._judge(model, judged_runs(self._runs), {})
+        judgement = self._judge(model, judged_runs(self._runs), {}, Look(n_later=len(self._rungs)))
         context.write_judgement(judgement, [verdict.run for verdict in judgement.verdicts])
         for verdict in judgement.verdicts:
             if self._plan.proxies and verdict.action == "continue" and verdict.forecast["final_loss"] is None:
                 context.progress.say(f"{verdict.run} goes on because it could not be forecast: {REASONS[verdict.reason]}")
+        return judgement
+
+    def climb(self, judgement: Judgement) -> Judgement:
+        """Phase 2 at the rungs; return the judgement after the last. What was decided once stays decided."""
+        for number, fraction in list(enumerate(self._rungs, start=1))[judgement.look :]:
+            going = [self._context.candidates[verdict.run] for verdict in judgement.kept]
+            if len(going) <= self._stopping.keep_min:
+                break
+            to_rung = partial(self._job_to, fraction)  # what people revive goes no further yet: the others wait here
+            self._context.hand.is_out = self._is_out_but(run.name for run in going)
+            jobs = [to_rung(run) for run in going]
+            self._context.train(jobs, f"1-to-rung-{number}", may_start=self._has_time, again=to_rung)
+            self._runs.save_curves(going)
+            there = {run.name for run in going if self._runs.steps(run) >= step_at(run, fraction)}
+            there |= {run.name for run in going if self._runs.has_status(run, "diverged")}
+            if there:
+                judgement = self._judge_at_rung(judgement, number, there)
+        return judgement
+
+    def _job_to(self, fraction: float, run: Run) -> Job:
+        return self._runs.job(run, step_at(run, fraction))
+
+    def _judge_at_rung(self, judgement: Judgement, number: int, there: Collection[str]) -> Judgement:
+        """Return the judgement with new verdicts on the candidates that have come to a rung."""
+        rung = self._rungs[number - 1]
+        look = Look(number, len(self._rungs) - number, there, judgement.error_spent)
+        at = {name: step_at(self._context.candidates[name], rung) for name in there}
+        runs = [self._context.candidates[verdict.run] for verdict in judgement.verdicts]
+        again = self._judge(read_model(self._context.folder.model), runs, self._steps_judged(judgement) | at, look)
+        judgement = judgement.replaced(again.verdicts)
+        self._context.write_judgement(judgement, there)
+        self._context.progress.say(f"at {rung:.0%} of training {len(judgement.kept)} of {len(there)} candidates go on")
         return judgement
 
     def train_selected(self, judgement: Judgement) -> Judgement:
@@ -98,14 +133,17 @@ class _Select:
         steps = {run.name: self._runs.steps(run) for run in (*self._plan.proxies, *self._plan.candidates)}
         progress.expect(spending(self._plan, steps | {run.name: run.n_steps for run in runs}).total)
         going_on = set(names)
-        context.hand.is_out = lambda run: (
-            run.name not in going_on | set(context.hand.until) and self._runs.has_status(run, "reached")
-        )
+        context.hand.is_out = self._is_out_but(names)
         context.hand.look()
         extended = [context.candidates[name] for name in context.hand.until if name not in going_on]
         jobs = [self._runs.job(run, run.n_steps) for run in runs] + [self._job_again(run) for run in extended]
         context.train(jobs, "2-to-end", may_start=self._may_finish, again=self._job_again)
         self._runs.save_curves([*runs, *extended])
+
+    def _is_out_but(self, names: Iterable[str]) -> Callable[[Run], bool]:
+        """Return whether a run ended at its stopping point and goes on neither by judgement nor because people extended it."""
+        going_on, hand = set(names), self._context.hand
+        return lambda run: run.name not in going_on | set(hand.until) and self._runs.has_status(run, "reached")
 
     def _going_on(self, judgement: Judgement) -> list[str]:
         """Return the names of the candidates that go on to their end, in order."""
@@ -117,11 +155,15 @@ class _Select:
         until = self._context.hand.until.get(run.name)
         if until is None or run.name in self._context.hand.kept:
             return self._runs.job(run, run.n_steps)
-        return self._runs.job(run, max(run.stop_step, math.floor(until * run.n_steps)))
+        return self._runs.job(run, max(run.stop_step, step_at(run, until)))
+
+    def _has_time(self, run: Run) -> bool:
+        """Return True while there is time to train ``run`` to its end from where it is."""
+        return self._context.budget.leaves_time_for(run.flops - run.flops_at(self._runs.steps(run)))
 
     def _may_finish(self, run: Run) -> bool:
         """The first may always; the others while there is time."""
-        if self._context.budget.leaves_time_for(run.flops - run.flops_at(self._runs.steps(run))):
+        if self._has_time(run):
             return True
         others = [c for c in self._plan.candidates if c.name != run.name and self._runs.steps(c) > c.stop_step]
         return not any(self._runs.is_complete(c) or self._runs.outcome(c) is None for c in others)
@@ -134,24 +176,39 @@ class _Select:
             if until is None or verdict.action != "stop":
                 continue
             run, seen = self._context.candidates[verdict.run], verdict.numbers.get("fraction")
-            step = math.floor(until * run.n_steps)
+            step = step_at(run, until)
             is_new = seen is None or float(seen) < step / run.n_steps - 1e-6
             if is_new and step <= self._runs.steps(run) < run.n_steps:
                 at[run.name] = step
         if not at:
             return judgement
         runs = [self._context.candidates[verdict.run] for verdict in judgement.verdicts]
-        again = self._judge(read_model(self._context.folder.model), runs, at)
+        again = self._judge(read_model(self._context.folder.model), runs, self._steps_judged(judgement) | at, Look())
         last = max((verdict.rank or 0 for verdict in judgement.kept), default=-1)
-        judgement = judgement.replaced([_ranked(v, last + 1 + k) for k, v in enumerate(again.verdicts) if v.run in at])
+        look = {verdict.run: verdict.look for verdict in judgement.verdicts}
+        new = [v for v in again.verdicts if v.run in at]
+        judgement = judgement.replaced([_placed(v, last + 1 + k, look[v.run]) for k, v in enumerate(new)])
         self._context.write_judgement(judgement, at)
         return judgement
 
-    def _judge(self, model: CollapseModel, runs: Sequence[Run], at: dict[str, int]) -> Judgement:
+    def _steps_judged(self, judgement: Judgement) -> dict[str, int]:
+        """Return at which step each candidate was last judged, by name."""
+        at = {}
+        for verdict in judgement.verdicts:
+            run, fraction = self._context.candidates[verdict.run], verdict.numbers.get("fraction")
+            at[run.name] = run.stop_step if fraction is None else round(float(fraction) * run.n_steps)
+        return at
+
+    def _judge(self, model: CollapseModel, runs: Sequence[Run], at: Mapping[str, int], look: Look) -> Judgement:
         """Return the judgement of candidates at their stopping point, or at a later step."""
         curves = [self._runs.curve(run, at.get(run.name, run.stop_step)) for run in runs]
         numbers = [self._context.numbers[run.name] for run in runs]
-        return judge(model, curves, numbers, self._stopping, self._plan.config.seed)
+        return judge(model, curves, numbers, self._stopping, self._plan.config.seed, look)
+
+
+def step_at(run: Run, fraction: float) -> int:
+    """Return the step at a fraction of a run's training, rounded down."""
+    return math.floor(fraction * run.n_steps)
 
 
 def stopping_settings(context: Context) -> StoppingSettings:
@@ -167,6 +224,6 @@ def stopping_settings(context: Context) -> StoppingSettings:
     )
 
 
-def _ranked(verdict: Verdict, rank: int) -> Verdict:
-    """Return a verdict of a second judgement with its place after those of the first."""
-    return replace(verdict, rank=None if verdict.rank is None else rank)
+def _placed(verdict: Verdict, rank: int, look: int) -> Verdict:
+    """Return a verdict of a second judgement with its place after those of the first, at the look that was made before."""
+    return replace(verdict, rank=None if verdict.rank is None else rank, look=look)

@@ -25,7 +25,7 @@ from hpo.engine.judging import Judgement
 from hpo.engine.pausing import pause_on_signal
 from hpo.engine.plan import Plan, Run
 from hpo.engine.progress import SweepProgress
-from hpo.engine.ray_cluster import available_cores
+from hpo.engine.ray_cluster import available_cores, needs_of
 from hpo.engine.result import Candidate, candidates_of, make_result
 from hpo.engine.rules import RULES
 from hpo.engine.run_folder import RunFolder
@@ -93,9 +93,10 @@ def verification(run: Run) -> str:
 def trials_at_once(plan: Plan) -> int:
     """Return how many trials run side by side on this machine."""
     resources = plan.config.resources
-    fitting = max(1, int(available_cores() / resources.cpu))
-    if resources.gpu > 0:
-        fitting = max(1, min(fitting, int(len(list(Path("/dev").glob("nvidia[0-9]*"))) / resources.gpu)))
+    needs = needs_of(resources)
+    fitting = max(1, int(available_cores() / needs["CPU"]))
+    if needs["GPU"] > 0:
+        fitting = max(1, min(fitting, int(len(list(Path("/dev").glob("nvidia[0-9]*"))) / needs["GPU"])))
     return min(fitting, resources.max_concurrent or fitting)
 
 

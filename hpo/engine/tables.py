@@ -65,6 +65,9 @@ def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
     """Return a dry run's estimate, one statement a line."""
     spent = estimate["flops_spent"]
     runs = f"{estimate['n_proxies']} proxies, {estimate['candidates']} candidates, {estimate['kept']} to the end"
+    if len(estimate["kept_at"]) > 1:
+        going = ", ".join(f"{n} after {float(look):.0%}" for look, n in estimate["kept_at"].items())
+        runs += f" (assumed to go on: {going})"
     full = _flops(estimate["flops_full_sweep"])
     lines = [
         f"runs              {runs}",

@@ -15,13 +15,14 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from hpo.adapters.atomic import write_json, write_text
 from hpo.adapters.training_session import FolderSession
 from hpo.core.session import Session, StopTraining
+from hpo.engine.config_blocks import TrialResources
 from hpo.engine.hang_watch import hang_watch
 from hpo.engine.run_folder import exclusive_file
 from hpo.engine.stop_marks import is_marked, why_stopped
@@ -61,6 +62,8 @@ class Job:
         The process ends when the run makes no step for so long.
     function : callable, optional
         The training function itself, where it cannot be imported in another process.
+    share : TrialResources
+        What it takes, and how many processes train it.
     """
 
     name: str
@@ -75,6 +78,7 @@ class Job:
     n_end_reports: int = 0
     hang_s: float | None = None
     function: Train | None = None
+    share: TrialResources = field(default_factory=TrialResources)
 
     @property
     def outcome(self) -> Outcome | None:

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from hpo.core.recipe import Recipe
 from hpo.core.schedules import unknown_schedule
-from hpo.engine.config import InputError, ModelBlock, SweepConfig, TrainingBlock, as_schedule
+from hpo.engine.config import InputError, SweepConfig
+from hpo.engine.config_blocks import ModelBlock, TrainingBlock, as_schedule
 from hpo.engine.worker import Train, import_function
 from search_spaces import RunContext, SearchSpace
 

@@ -152,3 +152,25 @@ def test_after_a_restore_the_study_holds_no_trial_running_that_nobody_knows(tmp_
     for one in (storage, again._storage):
         one.remove_session()
         one._backend.engine.dispose()
+
+
+def test_two_drivers_share_one_study_and_a_restore_of_one_leaves_the_others_trials_alone(tmp_path: Path) -> None:
+    def driver() -> CollapseSearch:
+        backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.journal"))
+        return made_search(storage=optuna.storages.JournalStorage(backend), study_name="shared")
+
+    one, two = driver(), driver()
+    started(one, "a")
+    one.save(str(tmp_path / "one"))
+    started(two, "b")
+    assert run(scheduler(), trial("a"), curve(3.0, steps()), one) == 0
+    started(one, "lost")  # after what was saved of it
+    restored = driver()
+    restored.restore(str(tmp_path / "one"))
+    started(restored, "c")
+    assert run(scheduler(), trial("b"), curve(3.2, steps()), two) == 0
+    assert run(scheduler(), trial("c"), curve(3.1, steps()), restored) == 0
+    trials = study_of(driver()).trials
+    ended = [t.value for t in trials if t.state == TrialState.COMPLETE]
+    assert ended == [pytest.approx(final, rel=1e-3) for final in (3.0, 3.2, 3.1)]
+    assert sorted(t.state.name for t in trials) == ["COMPLETE"] * 3 + ["FAIL"]

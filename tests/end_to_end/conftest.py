@@ -55,6 +55,8 @@ def train(settings, session):
                 raise RuntimeError("no such luck")
             elif trouble == "hang":
                 time.sleep(3600)
+            elif trouble == "clock":
+                Path(settings["flag"]).touch()
             elif trouble == "full disk" and not os.path.exists(settings["flag"]):
                 fill(settings["disk"])
         session.report(step=step, loss=loss, tokens=step * settings["batch_tokens"])

@@ -66,7 +66,7 @@ def raylets(hpo) -> Iterator[Raylets]:
 
 def test_a_sweep_survives_the_loss_of_a_raylet_with_the_same_winner(hpo, own_sweep, raylets):
     block = {"address": raylets.address, "runtime_env": {"env_vars": {"SET_BY_THE_SWEEP": "1"}}}
-    block["storage_path"] = str(hpo.folder / "ray storage")
+    block["storage_path"] = f"file://{hpo.folder}/ray-storage"
     config = {**own_sweep(sleep_s=0.02), "ray": block, "checkpoint_every_s": 0.2, "retries": 3, "keep_checkpoints": "all"}
     with hpo.start("sweep", hpo.write(config), "--out", hpo.run, "--json") as driver:
         _wait_for_two_at_once(hpo.run, driver)
@@ -79,7 +79,7 @@ def test_a_sweep_survives_the_loss_of_a_raylet_with_the_same_winner(hpo, own_swe
     logs = [read_log(log.parent)["step"] for log in (hpo.run / "trials").glob("*/log.csv")]
     assert all(np.array_equal(steps, np.arange(1, steps.size + 1)) for steps in logs)
     assert len(list((hpo.run / "trials").glob("trial-*/checkpoint-*"))) == 5  # keep_checkpoints: all
-    assert list((hpo.folder / "ray storage").glob("*/*"))
+    assert list((hpo.folder / "ray-storage").glob("*/*"))
 
 
 def test_a_cluster_that_does_not_answer_is_bad_input(hpo, own_sweep):

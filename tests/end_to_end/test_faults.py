@@ -73,6 +73,7 @@ def test_running_out_of_memory_is_told_apart_with_its_setting(hpo, own_sweep):
     trial = json.loads(out)["trials"][0]
     assert (trial["state"], trial["reason"]) == ("out_of_memory", "asked for 3 GB")
     assert "out_of_memory (asked for 3 GB) with lr 0.001" in err
+    assert "starts again" not in err  # the same would happen
     assert _study(hpo.run).trials[0].state.name == "FAIL"
 
 
@@ -220,6 +221,50 @@ def test_a_journal_cut_in_the_middle_of_a_line_is_mended(hpo, own_sweep):
     trials = _study(hpo.run).trials
     assert [t.state.name for t in trials].count("COMPLETE") == 1
     assert all(t.state.is_finished() for t in trials)
+    assert json.loads(out)["winner"]["lr"] == pytest.approx(1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jump_s", [86400, -86400])
+def test_a_clock_that_jumps_changes_nothing(hpo, own_sweep, jump_s):
+    """Driver and workers see the wall clock jump by a day, either way, in the middle of the sweep."""
+    flag, clock = hpo.folder / "jumped", hpo.folder / "clock"
+    clock.mkdir()
+    (clock / "sitecustomize.py").write_text(
+        "import os, time\n"
+        "_seconds, _nanoseconds = time.time, time.time_ns\n"
+        f"def _jump(): return {jump_s} * os.path.exists({str(flag)!r})\n"
+        "time.time = lambda: _seconds() + _jump()\n"
+        "time.time_ns = lambda: _nanoseconds() + 10**9 * _jump()\n"
+    )
+    hpo.environment["PYTHONPATH"] = f"{clock}:{hpo.environment['PYTHONPATH']}"
+    config = own_sweep(trouble_lr=1e-2, trouble="clock", flag=str(flag), sleep_s=0.002)
+    config |= {"time_budget": "1h", "hang_timeout_s": 200.0}
+    code, out, err = hpo("sweep", hpo.write(config), "--out", hpo.run, "--json")
+    assert code == 0, err
+    assert flag.exists()
+    assert "starts again" not in err
+    result = json.loads(out)
+    assert result["winner"]["lr"] == pytest.approx(1e-2)  # as undisturbed
+    assert {trial["state"] for trial in result["trials"]} == {"winner", "stopped"}
+    assert 0 < result["seconds"] < 3600
+    assert _steps_are_whole(hpo.run)
+
+
+@pytest.mark.slow
+def test_a_second_driver_on_one_study_is_refused_and_the_first_ends_well(hpo, own_sweep):
+    url = f"sqlite:///{hpo.folder}/study.db"
+    config = hpo.write({**own_sweep(sleep_s=0.01), "storage": url})
+    with hpo.start("sweep", config, "--out", hpo.run, "--json") as driver:
+        _wait_for(hpo.run / "trials" / "proxy-1-00" / "log.csv")
+        code, _, err = hpo("sweep", config, "--out", hpo.folder / "other")
+        out, first_err = driver.communicate()
+    assert code == 2
+    assert f"name: expected a name that is new in {url}; found own" in err.splitlines()[-1]
+    assert not (hpo.folder / "other").exists()
+    assert driver.returncode == 0, first_err
+    states = [trial.state.name for trial in optuna.load_study(study_name="own", storage=url).trials]
+    assert sorted(states) == ["COMPLETE", *["PRUNED"] * 4]
     assert json.loads(out)["winner"]["lr"] == pytest.approx(1e-2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -38,3 +39,28 @@ def test_a_tie_is_settled_by_seeds_and_people_extend_and_revive_what_was_stopped
     assert decided["trial-01"]["numbers"]["fraction"] == pytest.approx(0.2)
     answers = [json.loads(line) for line in (hpo.run / "answers.jsonl").read_text().splitlines()]
     assert [answer["ok"] for answer in answers] == [True, True]
+
+
+def test_rungs_look_again_at_the_doubtful_and_a_resume_decides_nothing_twice(hpo, own_sweep):
+    config = own_sweep(sleep_s=0.005)
+    config["search"] = {"space": {"parameters": {"lr": {"type": "float", "low": 1e-3, "high": 1e-1, "log": True, "points": 4}}}}
+    config["stopping"] = {"at": 0.1, "rungs": [0.2, 0.4], "keep_max": 1}
+    with hpo.start("sweep", hpo.write(config), "--out", hpo.run) as driver:
+        while not (hpo.run / "decisions.jsonl").exists():
+            assert driver.poll() is None, driver.communicate()[1]
+            time.sleep(0.02)
+        driver.kill()  # somewhere on the way to the first rung
+    first = (hpo.run / "decisions.jsonl").read_text()
+    code, out, err = hpo("sweep", "--resume", hpo.run, "--json")
+    assert code == 0, err
+    result, text = json.loads(out), (hpo.run / "decisions.jsonl").read_text()
+    steps = [read_log(hpo.run / "trials" / f"trial-0{i}")["step"].size for i in range(4)]
+    assert sorted(steps) == [60, 60, 240, 600]  # the hopeless at the first look, of the tied one at the last
+    assert [t["reason"] for t in sorted(result["trials"], key=lambda t: steps[t["number"]])][2:] == ["capped", "selected"]
+    assert set(first.splitlines()) <= set(text.splitlines())
+    looks = [(line["run"], line["look"]) for line in map(json.loads, text.splitlines())]
+    assert sorted(looks) == [("trial-00", 0), *[(f"trial-0{i}", k) for i in (1, 2) for k in range(3)], ("trial-03", 0)]
+    assert result["forecast"]["at_fraction"] == pytest.approx(0.4)
+    trained = sum(steps) / (4 * 600)
+    spent = result["flops_spent"]
+    assert (spent["candidates"] + spent["winner"]) / result["flops_full_sweep"] == pytest.approx(trained)

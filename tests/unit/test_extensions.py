@@ -47,7 +47,7 @@ def added(tmp_path: Path) -> Iterator[Callable[[str], ModuleType]]:
 def test_a_schedule(added: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
     from hpo.adapters.schedule_names import parse_schedule, schedule_text
     from hpo.core import schedules
-    from hpo.engine.config import as_schedule
+    from hpo.engine.config_blocks import as_schedule
 
     made = added("hpo/core/quadratic.py")
     monkeypatch.setitem(schedules.SHAPES, "quadratic", made.QUADRATIC)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("ray")
 
 from bench.scale import HORIZON, Load, SimulatedSweep, recorded_curves
+from bench.scale_report import write_scale
 
 pytestmark = pytest.mark.usefixtures("quiet_optuna")
 
@@ -32,6 +33,14 @@ def test_every_trial_ends_and_most_are_stopped(tmp_path):
     assert 20 < measured.n_stopped < 40
     assert measured.n_reports < 40 * HORIZON
     assert 0.5 < measured.utilisation <= 1.0
+
+
+def test_a_table_and_a_figure_say_what_was_measured(tmp_path):
+    found = [{"load": asdict(load), "measured": asdict(_run(load, tmp_path))} for load in (LOAD, replace(LOAD, n_workers=2))]
+    write_scale(tmp_path / "out", found)
+    table = (tmp_path / "out" / "scale.md").read_text()
+    assert [line.split(" | ")[0] for line in table.splitlines() if line[:3] in ("| 5", "| 2")] == ["| 5", "| 2"]
+    assert "workers train" in (tmp_path / "out" / "scale.svg").read_text()
 
 
 def test_memory_is_traced_a_trial(tmp_path):

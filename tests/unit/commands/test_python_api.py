@@ -67,3 +67,11 @@ def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch, a
 def test_only_functions_are_swept():
     with pytest.raises(ValueError, match="train must be a function"):
         hpo.sweep("mine:train", {}, target=TARGET)
+
+
+def test_a_storage_that_cannot_be_opened_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    space = {"lr": {"type": "float", "low": 1e-3, "high": 1e-1, "log": True, "points": 4}}
+    with pytest.raises(ValueError, match=r"storage: expected an Optuna storage URL that can be opened"):
+        hpo.sweep(train, space, target=TARGET, stopping="prune", storage="sqlite:////nowhere/at/all.db", out="mine")
+    assert not (tmp_path / "mine").exists()

@@ -79,3 +79,20 @@ def test_a_dry_run_as_json_is_one_document(tmp_path, tiny, hpo):
     assert code == 0
     assert estimated["candidates"] == 6
     assert estimated["saved_fraction"] == pytest.approx(1 - estimated["flops_spent"]["total"] / estimated["flops_full_sweep"])
+
+
+def test_rungs_are_estimated_by_the_same_share_left_at_each_look(tiny, hpo, tmp_path):
+    tiny["stopping"] = {"at": 0.1, "rungs": [0.2, 0.4], "keep_max": 1}
+    plan = plan_sweep(parse_config(tiny))
+    made, run = estimate(plan, 1), plan.candidates[0]
+    assert made.kept_at == {0.1: 3, 0.2: 2, 0.4: 1}
+    steps = [run.stop_step] * 3 + [int(0.2 * run.n_steps), int(0.4 * run.n_steps), run.n_steps]
+    trained = made.spending.candidates + made.spending.winner
+    assert trained == pytest.approx(sum(run.flops_at(step) for step in steps))
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(tiny))
+    assert "assumed to go on: 3 after 10%, 2 after 20%, 1 after 40%" in hpo("sweep", tmp_path / "sweep.yaml", "--dry-run")[1]
+
+
+def test_without_rungs_the_estimate_is_the_one_look(tiny):
+    made = estimate(plan_sweep(parse_config(tiny)), 1)
+    assert made.kept_at == {0.2: 1}

@@ -13,7 +13,7 @@ from hpo.core.curve import Curve
 from hpo.core.decision import StoppingSettings
 from hpo.core.model import CollapseModel
 from hpo.engine.config import parse_config
-from hpo.engine.judging import Judgement, current_best, judge, transfer
+from hpo.engine.judging import Judgement, Look, current_best, judge, transfer
 from hpo.engine.plan import plan_sweep
 
 
@@ -103,3 +103,18 @@ def test_what_cannot_be_forecast_goes_on_last():
     judgement = judge(CollapseModel.fit([]), [_curve("a", 2.0, 40)], [0], StoppingSettings(), seed=0)
     assert [verdict.reason for verdict in judgement.kept] == ["no_references"]
     assert judgement.reserve == []
+
+
+def test_a_later_look_judges_those_that_go_on_and_remembers_the_first():
+    curves = [_curve("a", 1.80, 40), _curve("b", 1.801, 40), _curve("c", 2.4, 40)]
+    first = judge(_model(), curves, range(3), StoppingSettings(), 0, Look(n_later=1))
+    assert [verdict.run for verdict in first.kept] in (["a", "b"], ["b", "a"])
+    longer = [_curve("a", 1.80, 100), _curve("b", 1.801, 100), curves[2]]
+    look = Look(1, 0, {"a", "b"}, first.error_spent)
+    both = first.replaced(judge(_model(), longer, range(3), StoppingSettings(keep_max=1), 0, look).verdicts)
+    assert [verdict.look for verdict in both.verdicts] == [1, 1, 0]
+    assert [verdict.numbers["fraction"] for verdict in both.verdicts] == [pytest.approx(f) for f in (0.5, 0.5, 0.2)]
+    assert [verdict.numbers["fraction"] for verdict in both.first] == [pytest.approx(0.2)] * 3
+    assert len(both.kept) == 1
+    assert both.look == 1
+    assert Judgement.read(json.loads(json.dumps(both.to_lines()))) == both

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
 from hpo.engine.config import InputError, parse_config
-from hpo.engine.run_folder import RunFolder, existing_run_folder, locked, new_run_folder
+from hpo.engine.run_folder import RunFolder, exclusive_file, existing_run_folder, locked, new_run_folder
 
 
 def test_a_new_folder_holds_the_resolved_configuration(tmp_path, tiny):
@@ -73,3 +76,19 @@ def test_decisions_are_written_whole_and_read_back(tmp_path):
     assert run.read_decisions() == []
     run.write_decisions([{"trial": 0, "action": "stop"}, {"trial": 1, "action": "continue"}])
     assert [line["trial"] for line in run.read_decisions()] == [0, 1]
+
+
+def test_one_who_looks_for_an_instant_keeps_no_driver_from_starting(tmp_path):
+    looking = threading.Event()
+
+    def look() -> None:
+        with exclusive_file(tmp_path / ".lock"):
+            looking.set()
+            time.sleep(0.3)
+
+    other = threading.Thread(target=look)
+    other.start()
+    looking.wait()
+    with locked(RunFolder(tmp_path)):
+        assert (tmp_path / ".lock").read_text() == str(os.getpid())
+    other.join()

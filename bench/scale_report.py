@@ -1,0 +1,51 @@
+"""What one driver carries, as a table and a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpo.adapters.atomic import write_text
+from hpo.reporting.line_chart import Line, line_chart
+
+Found = Sequence[Mapping[str, Any]]
+
+
+def scale_lines(found: Found) -> list[str]:
+    """Return a Markdown table, one row a load."""
+    lines = ["| workers | trials | stopped | report ms (p50, p99, max) | suggest ms | kB a trial | utilisation | driver busy |"]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    for one in found:
+        load, m = one["load"], one["measured"]
+        times = f"{m['report_ms']:.2f} ({m['p50_ms']:.2f}, {m['p99_ms']:.2f}, {m['max_ms']:.0f})"
+        memory = "–" if m["bytes_per_trial"] is None else f"{m['bytes_per_trial'] / 1e3:.1f}"
+        lines.append(
+            f"| {load['n_workers']} | {load['n_trials']} | {m['n_stopped']} | {times} | {m['suggest_ms']:.2f} "
+            f"| {memory} | {m['utilisation']:.1%} | {m['driver_busy']:.1%} |"
+        )
+    return lines
+
+
+def scale_figure(found: Found) -> str:
+    """Return an SVG: how busy the workers and the driver are, against the workers (log₁₀)."""
+    ordered = sorted(found, key=lambda one: one["load"]["n_workers"])
+    workers = [float(np.log10(one["load"]["n_workers"])) for one in ordered]
+    lines = [
+        Line("workers train", workers, [100 * one["measured"]["utilisation"] for one in ordered]),
+        Line("driver works", workers, [100 * one["measured"]["driver_busy"] for one in ordered]),
+    ]
+    trial_s = ordered[0]["load"]["trial_s"]
+    title = f"One driver, trials of {trial_s:g} s with 100 reports"
+    return line_chart(lines, title=title, x_label="log10 of the workers", y_label="share of the time, %", y_range=(0, 100))
+
+
+def write_scale(folder: Path, found: Found) -> None:
+    """Write ``scale.md`` and ``scale.svg``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    about = "`python -m bench.scale`: simulated workers, recorded curves; scheduler, search and study are the real ones."
+    text = "\n".join(["# What one driver carries", "", about, "", *scale_lines(found), "", "![shares](scale.svg)", ""])
+    write_text(folder / "scale.md", text)
+    write_text(folder / "scale.svg", scale_figure(found))
