@@ -6,7 +6,7 @@ import typer
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add the commands on runs and plans, all but those of sweeps, models and the bench, to a Typer application."""
+    """Add every command of this package to a Typer application."""
     from hpo.commands.check import EPILOG as CHECK_EXAMPLE
     from hpo.commands.check import check
     from hpo.commands.efficiency import app as efficiency

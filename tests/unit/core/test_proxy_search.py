@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hpo.core.coordinates import size_coordinate
 from hpo.core.proxy_beliefs import knowledge_before, usual_beliefs
 from hpo.core.proxy_design import Keeping, Trial, cheapest_outcome
 from hpo.core.proxy_search import FAR, Space, best_within, cheapest_designs, judged, smallest_proxy
 from hpo.core.recipe import Recipe
 from hpo.core.schedules import schedule
-from hpo.core.shape import size_coordinate
 
 RATES = np.geomspace(1e-3, 1.6e-2, 8).tolist()
 STOPS = (0.15, 0.3)
