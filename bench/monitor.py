@@ -351,9 +351,9 @@ def _lines(result: dict[str, Any]) -> list[str]:
                 said = "  ".join(f"{float(onset):.0%}: {share:.0%}" for onset, share in by.items())
                 lines.append(f"  4σ steps within 3 % of training, by onset, {noise}, {detector}: {said}")
     titles = ("n", "early", "found", "≤3 %", "delay", "turn", "seen", "rise", "onset±3%")
-    lines.append(f"  {'fault':<20}{'detector':<19}" + "".join(f"{title:>9}" for title in titles))
+    lines.append(f"  {'fault':<22}{'detector':<19}" + "".join(f"{title:>9}" for title in titles))
     for name, scores in result["faults"].items():
-        lines += [f"  {name:<20}{detector:<19}{_scores(one)}" for detector, one in scores.items()]
+        lines += [f"  {name:<22}{detector:<19}{_scores(one)}" for detector, one in scores.items()]
     return lines + (lines_of(result["real_faults"]) if "real_faults" in result else [])
 
 

@@ -51,5 +51,5 @@ def lines_of(rows: list[dict[str, Any]]) -> list[str]:
     out = ["real faults in our own training, from t̂ = 0.6 on: first alarm"]
     for row in rows:
         said = "  ".join(f"{name}: {'-' if at is None else f'{at:.3f}'}" for name, at in row["alarms"].items())
-        out.append(f"  {row['metric']:<11}{row['fault'] or 'no fault':<20}{said}")
+        out.append(f"  {row['metric']:<11}{row['fault'] or 'no fault':<25}{said}")
     return out

@@ -312,9 +312,14 @@ def _percent(size: float, metric: Metric) -> float:
 
 
 def _latched(now: Status, first: Status) -> Status:
-    """Return ``now`` as an alarm: with its own diagnosis while it is one, else with the first one's."""
+    """Return ``now`` as an alarm: with its own diagnosis while it is one, else with the first one's.
+
+    It began no later than it was first called, a loss that is not finite apart.
+    """
     if now.status == "alarm":
-        return replace(now, detected_at=first.detected_at)
+        later = now.onset is not None and first.detected_at is not None and now.onset > first.detected_at
+        later = later and now.kind != "non_finite"
+        return replace(now, detected_at=first.detected_at, onset=first.onset if later else now.onset)
     gone = f"{first.reason} (no longer seen)"
     diagnosis = {key: getattr(first, key) for key in ("kind", "onset", "detected_at", "size_pct", "z", "size_sigma")}
     return replace(now, status="alarm", reason=gone, cost_pct=0.0 if now.final_loss is not None else None, **diagnosis)
