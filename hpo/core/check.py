@@ -31,10 +31,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2
 
-from hpo.core.collapse import loss_at
 from hpo.core.controls import ControlMatch, Controls, compare_controls, controls_record
 from hpo.core.curve import Curve
 
@@ -198,7 +197,7 @@ def noise_floor_of(curves: Sequence[Curve], spread: Spread) -> tuple[float, str]
     fractions = spread.fractions[(spread.fractions >= JUDGED_FROM - 1e-9) & (spread.fractions < 1)]
     squares = []
     for group in seed_groups(curves):
-        rows = np.stack([c.metric.to_model(loss_at(c, fractions)) for c in group])
+        rows = np.stack([c.metric.to_model(_loss_at(c, fractions)) for c in group])
         squares.append(float(np.mean(np.var(rows, axis=0, ddof=1))))
     if squares:
         return float(np.sqrt(np.mean(squares))), "seeds"
@@ -239,7 +238,7 @@ def normalised_logs(curves: Sequence[Curve]) -> tuple[FloatArray, FloatArray]:
     rows = []
     for curve in curves:
         end = curve.metric.to_model(np.array([curve.final_loss], dtype=np.float64))
-        rows.append(np.where(GRID >= 1.0, 0.0, curve.metric.to_model(loss_at(curve, GRID)) - end))
+        rows.append(np.where(GRID >= 1.0, 0.0, curve.metric.to_model(_loss_at(curve, GRID)) - end))
     table = np.stack(rows)
     covered = np.all(np.isfinite(table), axis=0)
     return GRID[covered], table[:, covered]
@@ -324,3 +323,16 @@ def _reason(
     if left_out:
         words.append("left out: " + ", ".join(f"{run_id} ({problem})" for run_id, problem in left_out.items()))
     return "; ".join(words)
+
+
+def _loss_at(curve: Curve, fractions: ArrayLike) -> FloatArray:
+    """Return the run's raw values at ``fractions``, linear in t̂ between bin means; NaN outside the points seen.
+
+    Within a bin of either end the nearest bin mean serves.
+    """
+    t = np.asarray(fractions, dtype=np.float64)
+    if curve.fractions.size == 0:
+        return np.full_like(t, np.nan)
+    slack = 0.01
+    inside = (t >= curve.fractions[0] - slack) & (t <= curve.fractions[-1] + slack)
+    return np.where(inside, np.interp(t, curve.fractions, curve.means), np.nan)

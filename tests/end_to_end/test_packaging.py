@@ -157,7 +157,7 @@ def test_the_sdist_holds_the_packages_and_no_tests(sdist: Path) -> None:
     assert {f"{folder}/py.typed" for folder in SHIPPED} <= names
     assert {"bench/demo.yaml", "bench/protocols/own_sweep_val.yaml", "bench/data/own_sweep.parquet"} <= names
     endings = {Path(name).suffix for name in names if name.partition("/")[0] in SHIPPED}
-    assert endings == {".py", ".yaml", ".parquet", ".typed"}
+    assert endings == {".py", ".yaml", ".parquet", ".typed", ".css", ".j2", ".js"}
 
 
 def test_the_wheel_holds_what_the_sdist_does(sdist: Path, wheel: Path) -> None:
