@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from optuna.pruners import BasePruner
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
@@ -121,7 +122,7 @@ class CollapsePruner(BasePruner):
         if not trial.intermediate_values:
             return self._answer(study, _not_judged(trial, "no_reports"))
         view = self.view_of(study)
-        with view.lock:
+        with view.lock, np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # values may be 1e300
             return self._answer(study, self._decide(view, study, trial))
 
     def decision(self, trial_number: int, study: Study | None = None) -> TrialDecision | None:

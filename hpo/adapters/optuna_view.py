@@ -162,9 +162,9 @@ class StudyView:
             return None
         try:
             law = self._references.model_for(curve.family).joint_law([curve], rivals, noise)
+            return probability_lowest(law, margin)
         except np.linalg.LinAlgError:
             return None
-        return probability_lowest(law, margin)
 
     def spent_without(self, number: int) -> float:
         """Return the error spent by trials other than ``number``."""

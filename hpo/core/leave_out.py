@@ -76,7 +76,7 @@ class LeaveOut:
         """
         ridge = 1e-6 * np.mean(np.diag(covariance)) * np.eye(len(covariance))
         sides = np.column_stack((np.ones(len(covariance)), taken.T, errors.T))
-        found = solve_triangular(np.linalg.cholesky(covariance + ridge), sides, lower=True)
+        found = solve_triangular(np.linalg.cholesky(covariance + ridge), sides, lower=True, check_finite=False)
         n = len(inverse)
         return cls(inverse, shares, end, found[:, 0], found[:, 1 : 1 + n], found[:, 1 + n :])
 

@@ -101,13 +101,14 @@ class Modes:
         """Return the modes of a positive definite ``covariance`` and a ``noise``, shape (n, n) each."""
         ridge = 1e-12 * np.mean(np.diag(covariance)) * np.eye(len(covariance))
         root = np.asarray(np.linalg.cholesky(covariance + ridge), dtype=np.float64)
-        half = solve_triangular(root, noise, lower=True)
-        values, vectors = np.linalg.eigh(solve_triangular(root, half.T, lower=True))
+        half = solve_triangular(root, noise, lower=True, check_finite=False)
+        values, vectors = np.linalg.eigh(solve_triangular(root, half.T, lower=True, check_finite=False))
         return cls(root, np.asarray(root @ vectors, dtype=np.float64), vectors, np.maximum(values, 0.0))
 
     def seen(self, rows: FloatArray) -> FloatArray:
         """Return the rows' coordinates, shape (n_rows, n): of variance 1 from K, Λ from N."""
-        return np.asarray(solve_triangular(self.root, rows.T, lower=True).T @ self.vectors, dtype=np.float64)
+        whitened = solve_triangular(self.root, rows.T, lower=True, check_finite=False)
+        return np.asarray(whitened.T @ self.vectors, dtype=np.float64)
 
 
 @dataclass(frozen=True)

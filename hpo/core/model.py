@@ -24,7 +24,7 @@ from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast, SweepForecast, abstained_forecast, completed_forecast, judged_forecast
 from hpo.core.landscape import Landscape, Point, fit_landscape, point_of, update
 from hpo.core.metric import Metric
-from hpo.core.posterior import Law, align_jointly, probability_best
+from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
 from hpo.core.prefix import prefixes_of
 from hpo.core.recipe import Recipe
 from hpo.core.references import Family, Reference, families_of, has_label, is_reference
@@ -93,6 +93,7 @@ class CollapseModel:
         self.references = tuple(references)
         self.families = families_of(self.references, self.settings.shape)
         self._landscapes: dict[tuple[str, Metric, bool], Landscape | None] = {}
+        self._last: tuple[tuple[Curve, ...], _Found] | None = None
         self._homes: dict[tuple[str, Metric, Recipe | None], int | None] = {}
 
     @classmethod
@@ -237,7 +238,18 @@ class CollapseModel:
         return None if fitted is None else fitted.prior([point_about(c.recipe, c.settings, response) for c in curves])
 
     def _align(self, curves: Sequence[Curve]) -> _Found:
-        """Return who is judged, their joint law from the prefixes, and what is known of each run."""
+        """Return who is judged, their joint law from the prefixes, and what is known of each run.
+
+        The last answer is kept: a run that is forecast is then often asked about among its rivals.
+        """
+        last = self._last
+        if last is not None and len(last[0]) == len(curves) and all(a is b for a, b in zip(last[0], curves, strict=True)):
+            return last[1]
+        found = self._align_anew(curves)
+        self._last = (tuple(curves), found)
+        return found
+
+    def _align_anew(self, curves: Sequence[Curve]) -> _Found:
         found = _Found(Law.of([]), {}, {})
         groups: dict[tuple[int, tuple[str, ...]], list[int]] = {}
         shelf = {id(family): k for k, family in enumerate(self.families)}
@@ -248,7 +260,7 @@ class CollapseModel:
                 found.status[i] = status
             elif curve.final_loss is not None:
                 found.status[i] = "complete"
-                blocks.append(([i], curve.metric.to_model([curve.final_loss]), np.zeros((1, 1)), np.inf))
+                blocks.append(([i], curve.metric.to_model([curve.final_loss]), np.zeros((1, 1)), (np.inf,)))
             else:
                 family = self.family_of(curve)
                 if family is None:
@@ -287,8 +299,8 @@ class CollapseModel:
             found.about[i]["misfit"] = float(aligned.misfit[k])
             found.status[i] = "ok" if aligned.misfit[k] <= self.settings.max_misfit else "bad_misfit"
         judged = [k for k, (i, _) in enumerate(group) if found.status[i] == "ok"]
-        scales = aligned.scale * [shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in group]
-        covariance = aligned.covariance
+        covariance = aligned.covariance * np.outer(aligned.scale, aligned.scale)
+        scales = np.array([shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in group])
         if shape.noise is not None:  # of the references' ends in the shape, and of the final value to be measured
             borrowed = np.stack([prefix.borrowed for _, prefix in group if prefix.borrowed is not None])
             own = shape.noise.end * np.array([prefix.point for _, prefix in group])
@@ -298,7 +310,8 @@ class CollapseModel:
                 found.about[i]["end_sd"] = float(scales[k] * np.sqrt(own[k]))
                 found.about[i]["shared_end_sd"] = float(scales[k] * np.sqrt(shared[k, k]))
         covariance = (covariance * np.outer(scales, scales))[np.ix_(judged, judged)]
-        return [([group[k][0] for k in judged], aligned.level[judged], covariance, shape.dof)] if judged else []
+        dofs = tuple(mixed_dof(shape.dof, float(aligned.noise_share[k])) for k in judged)
+        return [([group[k][0] for k in judged], aligned.level[judged], covariance, dofs)] if judged else []
 
 
 def rank_of(family: Family, recipe: Recipe | None) -> int:
@@ -362,4 +375,4 @@ class _Found:
     about: dict[int, dict[str, Any]]
 
 
-_Block = tuple[list[int], FloatArray, FloatArray, float]
+_Block = tuple[list[int], FloatArray, FloatArray, tuple[float, ...]]

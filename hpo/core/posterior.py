@@ -24,6 +24,7 @@ _OUTLIER_PASSES = 3
 OWN_COMPONENTS = 3
 MOSTLY_NOISE = 0.5
 LEAST_NOISE = 1e-3
+NOISE_DOF = 20.0
 """Share of the scatter given the other bins that is taken for noise at least, where directions are ordered by noise."""
 
 
@@ -90,12 +91,15 @@ class Alignment:
         Root mean square of each prefix's standardised residuals; 1 is as expected, 0 where a prefix is one bin.
     scale : ndarray, shape (n_trials,)
         By what to multiply each trial's own sd: how far it has strayed from its family so far, see :func:`own_scale`.
+    noise_share : ndarray, shape (n_trials,)
+        Share of each level's variance that is noise of reports rather than misfit.
     """
 
     level: FloatArray
     covariance: FloatArray
     misfit: FloatArray
     scale: FloatArray
+    noise_share: FloatArray
 
 
 def generalised_mean(d: FloatArray, covariance: FloatArray) -> tuple[float, float, FloatArray]:
@@ -188,9 +192,10 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof:
     with_precision = [p if p.precision is not None else tempered(p, covariance, np.inf) for p in prefixes]
     misfits = np.array([_misfit(p) for p in with_precision])
     scales = np.array([own_scale(p, scale_dof) for p in with_precision])
+    noisy = np.array([_noise_share(p) for p in with_precision])
     if len(prefixes) == 1:
         level, variance = _alone(with_precision[0])
-        return Alignment(np.array([level]), np.array([[variance]]), misfits, scales)
+        return Alignment(np.array([level]), np.array([[variance]]), misfits, scales, noisy)
     used = np.flatnonzero(np.any([np.any(p.weights != 0, axis=0) for p in prefixes], axis=0))
     k_used = covariance[np.ix_(used, used)]
     p, n_used = prefixes[0].loadings.size, used.size
@@ -207,7 +212,17 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof:
     flat = loadings.reshape(len(prefixes), -1)
     whole = gram.transpose(0, 2, 1, 3).reshape(p * n_used, p * n_used)
     mean_u, cov_u = _shared_deviation(whole, pull.ravel(), k_used, p)
-    return Alignment(levels - flat @ mean_u, np.diag(variances) + flat @ cov_u @ flat.T, misfits, scales)
+    return Alignment(levels - flat @ mean_u, np.diag(variances) + flat @ cov_u @ flat.T, misfits, scales, noisy)
+
+
+def mixed_dof(dof: float, noise_share: float) -> float:
+    """Return the degrees of freedom of a forecast whose variance is misfit (of ``dof``) and, in part, noise of reports.
+
+    Noise is known much better than how far one run strays: :data:`NOISE_DOF`. (Welch and Satterthwaite's sum of variances.)
+    """
+    if np.isinf(dof):
+        return dof
+    return 1.0 / ((1.0 - noise_share) ** 2 / dof + noise_share**2 / max(NOISE_DOF, dof))
 
 
 def _by_size(prefixes: Sequence[Prefix]) -> list[list[int]]:
@@ -269,6 +284,15 @@ def _misfit(prefix: Prefix) -> float:
     return math.sqrt(max(float(off @ prefix.precision @ off), 0.0) / (n - 1))
 
 
+def _noise_share(prefix: Prefix) -> float:
+    """Return the share of noise in the variance of the level of a trial by itself, whose precision is known."""
+    ones = np.asarray(prefix.precision).sum(axis=1)
+    of_noise = float(ones @ (prefix.noise * ones))
+    if prefix.template_noise is not None:
+        of_noise += float(ones @ prefix.template_noise @ ones)
+    return min(of_noise / float(ones.sum()), 1.0)
+
+
 def _inverse(matrix: FloatArray) -> FloatArray:
     """Return the inverse of a symmetric positive definite matrix; by LU where rounding has made it indefinite."""
     factor, failed = dpotrf(matrix, lower=1, clean=0)
@@ -299,15 +323,14 @@ class Law:
     dofs: tuple[float, ...]
 
     @classmethod
-    def of(cls, blocks: Sequence[tuple[list[int], FloatArray, FloatArray, float]]) -> Law:
-        """Return the law of independent blocks of (members, level, covariance, degrees of freedom)."""
+    def of(cls, blocks: Sequence[tuple[list[int], FloatArray, FloatArray, tuple[float, ...]]]) -> Law:
+        """Return the law of independent blocks of (members, level, covariance, degrees of freedom of each)."""
         if len(blocks) == 1:
-            alone, level, covariance, dof = blocks[0]
-            return cls(alone, level, covariance, (dof,) * len(alone))
+            return cls(*blocks[0])
         members = [i for block in blocks for i in block[0]]
         level = np.concatenate([block[1] for block in blocks]) if blocks else np.zeros(0)
         covariance = block_diag(*(block[2] for block in blocks)) if blocks else np.zeros((0, 0))
-        return cls(members, level, covariance, tuple(block[3] for block in blocks for _ in block[0]))
+        return cls(members, level, covariance, tuple(dof for block in blocks for dof in block[3]))
 
     def draw(self, rng: np.random.Generator, n_draws: int) -> FloatArray:
         """Return draws of the final values, shape (n_draws, n); one t scale a draw, with the fewest degrees of freedom.

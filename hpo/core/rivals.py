@@ -62,14 +62,19 @@ def probability_lowest(law: Law, margin: float = 0.0) -> float | None:
     return float(np.mean(weight * special.ndtr(gap / (scale * left))))
 
 
-@lru_cache(maxsize=256)
 def _points(n: int, dof: float) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return standard normal points, shape (N_POINTS, n), the common scales of a Student-t and their weights, of mean 1."""
-    uniform = qmc.Sobol(n + 1, seed=0).random(N_POINTS)
-    normal = np.asarray(special.ndtri(uniform[:, :n]), dtype=np.float64)
+    normal, uniform = _unit_points(n)
     if np.isinf(dof):
         return normal, np.ones(N_POINTS), np.ones(N_POINTS)
-    weight = _TAIL_POWER * uniform[:, n] ** (_TAIL_POWER - 1)
-    chi_square = 2.0 * special.gammaincinv(0.5 * dof, uniform[:, n] ** _TAIL_POWER)
+    weight = _TAIL_POWER * uniform ** (_TAIL_POWER - 1)
+    chi_square = 2.0 * special.gammaincinv(0.5 * dof, uniform**_TAIL_POWER)
     scale = np.sqrt(dof / np.maximum(chi_square, 1e-300))
     return normal, np.asarray(scale, dtype=np.float64), np.asarray(weight / weight.mean(), dtype=np.float64)
+
+
+@lru_cache(maxsize=64)
+def _unit_points(n: int) -> tuple[FloatArray, FloatArray]:
+    """Return quasi-random standard normal points, shape (N_POINTS, n), and uniform ones, shape (N_POINTS,)."""
+    uniform = qmc.Sobol(n + 1, seed=0).random(N_POINTS)
+    return np.asarray(special.ndtri(uniform[:, :n]), dtype=np.float64), np.asarray(uniform[:, n], dtype=np.float64)

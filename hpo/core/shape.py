@@ -294,11 +294,15 @@ class Shape:
         """Return the calibration of forecasts that have seen the first nodes."""
         if n_seen == 0 or np.isinf(self.settings.covariance_weight):
             return 1.0
+        return float(np.sqrt(max(self._leave_out.scales(self._ways, n_seen), default=1.0)))
+
+    @cached_property
+    def _ways(self) -> list[list[list[int]]]:
+        """The partitions of the references that are left out part by part."""
         alone = [[i] for i in range(len(self.runs))]
         sizes = [tuple(round(run.controls.get(c, 0.0), 3) for c in ("log_tpp", "log_n")) for run in self.runs]
         groups = [[i for i, size in enumerate(sizes) if size == distinct] for distinct in sorted(set(sizes))]
-        judged = [parts for parts in (alone, groups) if len(parts) > 1]
-        return float(np.sqrt(max(self._leave_out.scales(judged, n_seen), default=1.0)))
+        return [parts for parts in (alone, groups) if len(parts) > 1]
 
     @cached_property
     def _leave_out(self) -> LeaveOut:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpo.core.posterior import Law, Prefix, align_jointly, generalised_mean, own_scale, probability_best, tempered
+from hpo.core.posterior import Law, Prefix, align_jointly, generalised_mean, mixed_dof, own_scale, probability_best, tempered
 
 NODES = np.array([0.1, 0.2, 0.3, 0.5])
 K = 0.02**2 * np.minimum(*np.meshgrid(-np.log(NODES), -np.log(NODES)))
@@ -91,3 +91,42 @@ def test_drawn_from_its_own_law_the_scale_is_one_in_the_mean():
     draw, root = np.random.default_rng(0), np.linalg.cholesky(K + 1e-6 * np.eye(4))
     squares = [own_scale_of(row, 4.0, loadings=(0.0,)) ** 2 for row in (root @ draw.standard_normal((4, 2000))).T]
     assert np.mean(squares) == pytest.approx(1.0, abs=0.04)
+
+
+def test_noise_of_reports_makes_tails_lighter_than_misfit_does():
+    assert mixed_dof(4.0, 0.0) == pytest.approx(4.0)
+    assert mixed_dof(4.0, 1.0) == pytest.approx(20.0)
+    assert 4.0 < mixed_dof(4.0, 0.5) < 20.0
+    assert np.isinf(mixed_dof(np.inf, 0.3))
+
+
+def test_the_share_of_noise_is_what_the_level_would_lose_without_it():
+    noisy, clean = (align_jointly([prefix([1.0, 1.01, 0.99, 1.0], noise=x)], K) for x in (1e-4, 1e-12))
+    assert clean.noise_share[0] < 1e-3
+    assert 0.1 < noisy.noise_share[0] < 1.0
+
+
+def test_a_trial_by_itself_and_among_others_that_share_nothing_with_it_agree():
+    """The closed form of one trial, against the system of many: no shared deviation."""
+    made = [prefix([1.0, 1.01, 0.99], loadings=(0.0,), noise=1e-5), prefix([2.0, 2.01, 1.98, 2.0], loadings=(0.0,), noise=1e-4)]
+    alone, together = align_jointly(made[:1], K), align_jointly(made, K)
+    assert together.level[0] == pytest.approx(alone.level[0], rel=1e-9)
+    assert together.covariance[0, 0] == pytest.approx(alone.covariance[0, 0], rel=1e-9)
+    assert together.misfit[0] == pytest.approx(alone.misfit[0], rel=1e-9)
+
+
+def test_mirrored_draws_have_the_mean_and_the_spread_of_the_law():
+    law = Law([0, 1], np.array([1.0, 2.0]), np.array([[0.04, 0.01], [0.01, 0.09]]), (np.inf, np.inf))
+    draws = law.draw(np.random.default_rng(0), 8001)
+    assert draws.shape == (8001, 2)
+    np.testing.assert_allclose(draws.mean(axis=0), law.level, atol=1e-4)
+    np.testing.assert_allclose(np.cov(draws, rowvar=False), law.covariance, atol=0.005)
+
+
+@pytest.mark.parametrize("n_draws", [8_000])
+def test_eight_thousand_draws_tell_small_probabilities_well_enough(n_draws):
+    law = Law([0, 1], np.array([0.0, 0.03]), np.eye(2) * 0.01**2, (np.inf, np.inf))
+    truth = 0.016947  # Φ(−3/√2)
+    found = [probability_best(law.draw(np.random.default_rng(seed), n_draws))[1] for seed in range(20)]
+    assert np.mean(found) == pytest.approx(truth, abs=0.001)
+    assert np.std(found) < 0.002
