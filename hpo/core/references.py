@@ -21,7 +21,8 @@ from hpo.core.noise import CurveNoise
 from hpo.core.recipe import Recipe, recipe_from_dict
 from hpo.core.response import GRID, ResponseMean, fit_response
 from hpo.core.schedules import schedules_match
-from hpo.core.shape import NODES, Kin, Shape, ShapeSettings, common_controls, fit_shape, residuals_at_nodes
+from hpo.core.shape import NODES, Shape, ShapeSettings, common_controls, residuals_at_nodes
+from hpo.core.shape_fit import Kin, fit_shape
 from hpo.core.surrogate import FIT_FROM as SURROGATE_FROM
 from hpo.core.surrogate import Surrogate, fit_surrogate_to, surrogate_mean
 

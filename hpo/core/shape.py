@@ -23,7 +23,7 @@ one schedule say little of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 from hpo.core.coordinates import SCHEDULE_GRID, Coordinates, coordinates_of
 from hpo.core.curve import BIN_EDGES, Curve
 from hpo.core.leave_out import LeaveOut
-from hpo.core.misfit import MisfitPrior, RowNoise, fit_misfit, fit_scale, noise_modes
-from hpo.core.noise import CurveNoise, FamilyNoise
+from hpo.core.noise import FamilyNoise
 from hpo.core.recipe import Recipe
 
 FloatArray = NDArray[np.float64]
@@ -137,46 +136,6 @@ def residuals_at_nodes(curve: Curve, nodes: FloatArray = NODES) -> FloatArray:
     inside = np.interp(np.log(nodes), np.log(seen), y)
     reach = curve.fractions[curve.fractions > 0][0] * (1 - 1e-9)
     return np.where(nodes >= reach, inside - end, np.nan)
-
-
-@dataclass(frozen=True)
-class Kin:
-    """Regression errors of related references, which share K.
-
-    Attributes
-    ----------
-    errors : ndarray, shape (n_runs, N_BINS)
-        At :data:`NODES`; NaN where their own fit has none.
-    amounts : ndarray, shape (n_runs,)
-        Of noise in them, as of :class:`hpo.core.misfit.RowNoise`.
-    n_free : float
-        Degrees of freedom that their fits have left.
-    """
-
-    errors: FloatArray
-    amounts: FloatArray
-    n_free: float
-
-    @classmethod
-    def none(cls) -> Kin:
-        """Return no errors at all."""
-        return cls(np.zeros((0, NODES.size)), np.zeros(0), 0.0)
-
-    @classmethod
-    def of(cls, shapes: Sequence[Shape]) -> Kin:
-        """Return the errors of fitted shapes."""
-        parts = [np.full((len(shape.runs), NODES.size), np.nan) for shape in shapes]
-        for part, shape in zip(parts, shapes, strict=True):
-            part[:, np.isin(NODES, shape.nodes)] = shape.solved
-        amounts = [_noise_amounts(shape.inverse, shape.noise) for shape in shapes]
-        free = sum(float(np.trace(shape.inverse)) for shape in shapes)
-        return cls(np.concatenate([cls.none().errors, *parts]), np.concatenate([np.zeros(0), *amounts]), free)
-
-    def at(self, keep: NDArray[np.bool_]) -> Kin:
-        """Return the errors at the nodes in ``keep``, of the runs that have them all."""
-        part = self.errors[:, keep]
-        whole = np.all(np.isfinite(part), axis=1)
-        return Kin(part[whole], self.amounts[whole], self.n_free * float(whole.mean()) if whole.size else 0.0)
 
 
 @dataclass(frozen=True)
@@ -381,74 +340,4 @@ def _kernel(
     return np.asarray(settings.template_sd**2 + effects + own * likeness, dtype=np.float64)
 
 
-def fit_shape(
-    residuals: FloatArray,
-    runs: Sequence[Coordinates],
-    controls: tuple[str, ...],
-    settings: ShapeSettings,
-    means: FloatArray | None = None,
-    noises: Sequence[CurveNoise] = (),
-    kin: Kin | None = None,
-) -> Shape:
-    """Return the shape fitted to references.
-
-    Parameters
-    ----------
-    residuals : ndarray, shape (n_runs, N_BINS)
-        Rows of :func:`residuals_at_nodes`; nodes that any run lacks are left out.
-    runs : sequence of Coordinates
-        Of each reference.
-    controls : tuple of str
-        The controls to use, of :func:`common_controls`.
-    means : ndarray, shape (n_runs, N_BINS), optional
-        m(t̂; x_i).
-    noises : sequence of CurveNoise, optional
-        Of each reference.
-    kin : Kin, optional
-        What the same model's other schedules say of one run's misfit: it helps to estimate K, nothing else.
-    """
-    keep = np.all(np.isfinite(residuals), axis=0)
-    nodes = NODES[keep]
-    target = residuals[:, keep] - (0.0 if means is None else means[:, keep])
-    centre = np.array([np.mean([run.controls[c] for run in runs]) for c in controls])
-    prior = MisfitPrior(
-        settings.brownian_sd, settings.scale_weight, settings.covariance_weight, settings.tail_dof, settings.scale_dof
-    )
-    effects = run_kernel(runs, runs, controls, centre, replace(settings, template_sd=0.0))
-    rest = settings.template_sd**2 + np.eye(len(runs))
-    noise = FamilyNoise.of(noises, nodes)
-    modes = None if noise is None else noise_modes(nodes, RowNoise(noise.rows, noise.points))
-    share = 0.0 if settings.brownian_sd > 0 else 1.0
-    others = (kin or Kin.none()).at(keep)
-    for _ in range(_SHARE_PASSES):  # from no effects at all: two runs that scatter widely stay unexplained
-        inverse: FloatArray = np.asarray(np.linalg.inv(rest + share**2 * effects), dtype=np.float64)
-        solved, n_free = inverse @ target, float(np.trace(inverse))  # also the regression errors: R − k(k + 1)⁻¹R
-        amounts = _noise_amounts(inverse, noise)
-        rows = None if noise is None else RowNoise(noise.rows, np.concatenate((amounts, others.amounts)))
-        errors, n_free = np.concatenate((solved, others.errors)), n_free + others.n_free
-        scale = float(np.sqrt(fit_scale(errors, n_free, nodes, prior, rows, modes).variance))
-        last, share = share, min(1.0, settings.brownian_sd / max(scale, 1e-300))
-        if settings.brownian_sd == 0 or abs(share - last) < 1e-3:
-            break
-    misfit = fit_misfit(errors, n_free, nodes, prior, rows, modes)
-    used = _with_effects(settings, last)
-    own = slice(len(runs))
-    fitted = (misfit.covariance, misfit.dof, used, centre, tuple(runs), inverse, solved, misfit.shares[own], misfit.taken[own])
-    return Shape(nodes, controls, *fitted, noise=noise)
-
-
-_SHARE_PASSES = 8
-
-
-def _noise_amounts(inverse: FloatArray, noise: FamilyNoise | None) -> FloatArray:
-    """Return how much of the noise's unit each regression error has, for a run whose share in the free ones is 1."""
-    return np.zeros(len(inverse)) if noise is None else np.asarray(inverse**2 @ noise.points / np.diag(inverse))
-
-
 _Expected = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
-
-
-def _with_effects(settings: ShapeSettings, share: float) -> ShapeSettings:
-    """Return the settings with the effects' and schedules' sds times ``share``."""
-    effects = tuple((name, sd * share) for name, sd in settings.effect_sd)
-    return replace(settings, effect_sd=effects, schedule_sd=settings.schedule_sd * share)

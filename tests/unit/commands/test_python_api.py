@@ -50,7 +50,7 @@ def test_a_function_is_sent_by_value_only_where_it_cannot_be_imported():
         ({"space": {"lr": 3}}, r"space.lr must be an Optuna distribution or a mapping with a type; found 3"),
         ({"nonsense": 1}, r"nonsense: expected one of name, seed, .*; found an unknown key"),
         ({"proxies": None}, r"proxies: expected sizes and settings"),
-        ({"stopping": "guess"}, r"stopping.rule: expected 'select' or 'prune'; found guess"),
+        ({"stopping": "guess"}, r"stopping.rule: expected 'select' or 'prune'; found 'guess'"),
         ({"resume": True}, r"out must name the run folder"),
     ],
 )

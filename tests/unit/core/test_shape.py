@@ -6,7 +6,8 @@ from synthetic import recipe, surrogate_curve
 
 from hpo.core.coordinates import Coordinates, coordinates_of, size_coordinate
 from hpo.core.schedules import schedule
-from hpo.core.shape import NODES, ShapeSettings, common_controls, fit_shape, residuals_at_nodes, run_kernel
+from hpo.core.shape import NODES, ShapeSettings, common_controls, residuals_at_nodes, run_kernel
+from hpo.core.shape_fit import fit_shape
 
 SETTINGS = ShapeSettings(mean="none")
 RECIPES = [recipe(tau=tau, n_params=n) for tau in (0.05, 0.1, 0.2, 0.4) for n in (1e5, 3e5)]
