@@ -9,7 +9,7 @@ import pytest
 
 from hpo.adapters.training_session import read_log
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 def test_a_tie_is_settled_by_seeds_and_people_extend_and_revive_what_was_stopped(hpo, own_sweep):
