@@ -68,7 +68,7 @@ def said_by_ranks(code: str, repository: Path, rendezvous: Path) -> list[str]:
     commands = [[sys.executable, "-c", code, str(rank), str(rendezvous)] for rank in range(2)]
     environment = environment_of(repository)
     ranks = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for command in commands]
-    return [rank.communicate(timeout=50)[0] for rank in ranks]
+    return [rank.communicate(timeout=240)[0] for rank in ranks]
 
 
 def test_when_rank_0_cannot_report_no_rank_waits_for_it(repository: Path, tmp_path: Path) -> None:

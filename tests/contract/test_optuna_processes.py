@@ -79,7 +79,7 @@ def test_a_killed_process_costs_its_trial_and_nothing_is_counted_twice(repositor
     left = [t for t in study.trials if t.state == TrialState.RUNNING]
     assert len(left) == 1
     again = start(repository, str(path), "s", 6)
-    assert again.communicate(timeout=60)[1] == ""
+    assert again.communicate(timeout=240)[1] == ""
     assert again.returncode == 0
     trials = study.trials
     assert trials[left[0].number].intermediate_values == left[0].intermediate_values
