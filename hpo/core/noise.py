@@ -153,7 +153,8 @@ class CurveNoise:
         """Return the noise of :meth:`to_dict`; ``ValueError`` if it does not fit."""
         rows = [np.array([float(x) for x in data[key]], dtype=np.float64) for key in ("fractions", "variances")]
         made = cls(float(data["point"]), float(data["end"]), *rows)
-        if rows[0].shape != rows[1].shape or not np.all(np.concatenate([*rows, [made.point, made.end]]) >= 0):
+        told = np.concatenate([*rows, [made.point, made.end]])
+        if rows[0].shape != rows[1].shape or not np.all((told >= 0) & np.isfinite(told)):
             raise ValueError("the noise of a reference must be two rows of one length, and not negative")
         return made
 

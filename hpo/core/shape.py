@@ -38,6 +38,8 @@ from hpo.core.recipe import Recipe
 FloatArray = NDArray[np.float64]
 NODES: FloatArray = 0.5 * (BIN_EDGES[:-1] + BIN_EDGES[1:])
 """All grid nodes, ascending in t̂, below 1: the bin centres."""
+LARGEST = 1e5
+"""Of a prior sd: more would lose all digits of what it is added to."""
 MAX_SHARED = 6
 """Trials of a sweep share at most so many deviations of the shape; what they leave counts as each trial's own."""
 REMEMBERED = 1024
@@ -98,9 +100,14 @@ class ShapeSettings:
     outlier_sd: float = 4.0
 
     def __post_init__(self) -> None:
-        for name in ("brownian_sd", "covariance_weight", "scale_weight", "template_sd", "schedule_sd", "outlier_sd"):
+        for name in ("covariance_weight", "scale_weight", "outlier_sd"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be at least 0; found {getattr(self, name)!r}")
+        for name in ("brownian_sd", "template_sd", "schedule_sd", "schedule_effects"):
+            if not 0 <= getattr(self, name) <= LARGEST:
+                raise ValueError(f"{name} must be in [0, {LARGEST:g}]; found {getattr(self, name)!r}")
+        if not 1 / LARGEST <= self.schedule_length <= LARGEST:
+            raise ValueError(f"schedule_length must be in [{1 / LARGEST:g}, {LARGEST:g}]; found {self.schedule_length!r}")
         for name in ("tail_dof", "scale_dof"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0; found {getattr(self, name)!r}")

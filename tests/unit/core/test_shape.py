@@ -114,3 +114,12 @@ def test_two_runs_that_scatter_widely_are_not_explained_by_tau():
     mean, _, _ = shape.predict([coordinates_of(recipe(tau=1.6))])
     assert np.max(np.abs(mean[0])) < 2 * np.max(np.abs(rows))
     assert dict(shape.settings.effect_sd)["log_tau"] < 0.2 * dict(SETTINGS.effect_sd)["log_tau"]
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("brownian_sd", -1.0), ("schedule_sd", np.inf), ("schedule_length", 0.0), ("scale_dof", 0.0), ("scale_weight", np.nan)],
+)
+def test_settings_outside_their_range_are_named(name, found):
+    with pytest.raises(ValueError, match=rf"{name} must be .*; found {found!r}"):
+        ShapeSettings(**{name: found})
