@@ -86,6 +86,13 @@ class PlanSpec(_Block):
             raise ValueError("params: expected sizes or params, not both; found both")
         if self.params and self.family is not None:
             raise ValueError(f"params: expected no family with bare parameter counts; found {self.family}")
+        if self.model and (self.params or self.family not in (None, "decoder")):
+            what = "bare parameter counts" if self.params else f"the published family {self.family}"
+            raise ValueError(f"model.{next(iter(self.model))}: expected no shape beside {what}; found one")
+        if self.model and not self.sizes and "depth" not in self.model:
+            raise ValueError(
+                f"model.{next(iter(self.model))}: expected model.depth beside it, for a shape to follow; found none"
+            )
         if self.compute is not None and self.target_loss is not None:
             raise ValueError("target_loss: expected compute or target_loss, not both; found both")
         if self.price_per_hour is not None and self.flops_per_s is None:

@@ -127,6 +127,12 @@ def _from_table(path: Path) -> Models:
         raise InputError.at(
             str(path), "accuracies in percent, at least 0 and below 100", f"{wrong.name} with {wrong.quality:g}"
         )
+    if not is_accuracy and not all(model.quality > 0 for model in models):
+        wrong = next(model for model in models if not model.quality > 0)
+        raise InputError.at(str(path), "losses above 0", f"{wrong.name} with {wrong.quality:g}")
+    names = [model.name for model in models]
+    if len(set(names)) < len(names):
+        raise InputError.at(str(path), "every name once", next(name for name in names if names.count(name) > 1))
     return Models(tuple(models), is_accuracy)
 
 

@@ -134,6 +134,9 @@ def test_a_family_of_ones_own_and_options_that_win_over_it(hpo, tmp_path):
         (("--sizes", "50x3", "--tpp", "20"), "head_dim: expected to divide model.width; found 16 and 50"),
         (("--sizes", "50", "--tpp", "20"), "sizes: expected WIDTHxDEPTH"),
         (("--params", "1e9", "--tokens", "2e10", "--tpp", "30"), "tpp and tokens must agree"),
+        (("--params", "1e9", "--tpp", "20", "--vocab", "-5"), "expected no shape beside bare parameter counts"),
+        (("--family", "celerity", "--tpp", "20", "--head-dim", "60"), "expected no shape beside the published family celerity"),
+        (("--compute", "1e20", "--tpp", "20", "--vocab", "512"), "expected model.depth beside it"),
         (("--params", "-1", "--tpp", "20"), "--params: expected finite numbers above 0"),
         (("--params", "1e9", "--tpp", "0"), "--tpp: expected finite numbers above 0"),
         (("--params", "1e9", "--tpp", "nan"), "--tpp: expected finite numbers above 0"),
@@ -341,8 +344,16 @@ def test_bad_numbers_are_one_line(hpo, arguments, words):
     assert words in err
 
 
-def test_an_accuracy_above_a_hundred_is_named(hpo, tmp_path):
-    (tmp_path / "models.csv").write_text("name,flops,accuracy\na,1e20,50\nb,1e21,101\n")
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("name,flops,accuracy\na,1e20,50\nb,1e21,101\n", "below 100; found b with 101"),
+        ("name,flops,loss\na,1e20,2.5\nb,1e21,-2.8\n", "losses above 0; found b with -2.8"),
+        ("name,flops,loss\na,1e20,2.5\na,1e21,2.4\n", "every name once; found a"),
+    ],
+)
+def test_a_model_that_cannot_be_is_named(hpo, tmp_path, table, words):
+    (tmp_path / "models.csv").write_text(table)
     code, _, err = hpo("efficiency", "frontier", "--models", tmp_path / "models.csv")
     assert code == 2
-    assert "below 100; found b with 101" in err
+    assert words in err
