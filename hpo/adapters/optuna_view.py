@@ -136,6 +136,7 @@ class StudyView:
             run_id=str(trial.number),
             recipe=self.reader.recipe_of(trial),
             family=self.reader.label_of(trial) or self._label,
+            settings=dict(trial.params),
         )
 
     def judge(self, curve: Curve, spent: float) -> Decision:

@@ -42,6 +42,16 @@ class Point:
     words: Mapping[str, str]
     expected: float = 0.0
 
+    def has(self, dimension: str) -> bool:
+        """True if the point has a place along one of :attr:`Landscape.dimensions`."""
+        if dimension == "schedule":
+            return any(name.startswith("schedule.") for name in self.numbers)
+        return dimension[1:] in self.words if dimension.startswith("=") else dimension in self.numbers
+
+    def searched(self, name: str) -> float | str | None:
+        """Return the value of a searched setting, None if the point lacks it."""
+        return self.words.get(name, self.numbers.get(name))
+
 
 @dataclass(frozen=True)
 class Landscape:
@@ -64,6 +74,22 @@ class Landscape:
     noise: float
     mean: float
     rate_centre: float
+
+    def bears_on(self, points: Sequence[Point]) -> list[bool]:
+        """Return for each of several points whether the landscape says how it differs from the others.
+
+        Not if it lacks a setting that the references vary in, nor if it differs from other points in one that all references
+        have alike, or lack, while it has not their value. (What all points differ in alike is a matter of their common level.)
+        """
+        places = {d.removeprefix("=") for d in self.dimensions}
+        names = {n for p in points for n in (*p.numbers, *p.words)} - places
+        odd = [False] * len(points)
+        for name in (n for n in names if not n.startswith(("recipe.", "schedule."))):
+            known = {q.searched(name) for q in self.points}
+            asked = [p.searched(name) for p in points]
+            if len(set(asked)) > 1 and len(known) == 1:
+                odd = [was or value not in known for was, value in zip(odd, asked, strict=True)]
+        return [not o and all(p.has(d) for d in self.dimensions) for o, p in zip(odd, points, strict=True)]
 
     def prior(self, points: Sequence[Point]) -> tuple[FloatArray, FloatArray]:
         """Return mean and covariance of the final values at ``points``, seed noise included, common level fixed.

@@ -205,10 +205,16 @@ class CollapseModel:
             groups.setdefault((curves[i].family, curves[i].metric), []).append(k)
         for (family, metric), own in groups.items():
             found = self._landscape([curves[law.members[k]] for k in own], family, metric)
-            if found is None or len(own) < 2:
+            if found is None:
                 continue
+            fitted, points = found
+            reached = [j for j, is_reached in enumerate(fitted.bears_on(points)) if is_reached]
+            if len(reached) < 2:
+                continue
+            own = [own[j] for j in reached]
             block = np.ix_(own, own)
-            level[own], covariance[block] = update(law.level[own], law.covariance[block], *found)
+            prior = fitted.prior([points[j] for j in reached])
+            level[own], covariance[block] = update(law.level[own], law.covariance[block], *prior)
         return replace(law, level=level, covariance=covariance)
 
     def landscape_of(
@@ -230,12 +236,12 @@ class CollapseModel:
 
     def _landscape(
         self, curves: Sequence[Curve | Reference], family: str, metric: Metric
-    ) -> tuple[FloatArray, FloatArray] | None:
-        """Return the landscape's prior for trials of one label and metric, about the response mean if that covers them all."""
+    ) -> tuple[Landscape, list[Point]] | None:
+        """Return the landscape of one label and metric and where runs lie in it, about the response mean if that covers all."""
         if not self.settings.landscape:
             return None
         fitted, response = self.landscape_of([c.recipe for c in curves], family, metric)
-        return None if fitted is None else fitted.prior([point_about(c.recipe, c.settings, response) for c in curves])
+        return None if fitted is None else (fitted, [point_about(c.recipe, c.settings, response) for c in curves])
 
     def _align(self, curves: Sequence[Curve]) -> _Found:
         """Return who is judged, their joint law from the prefixes, and what is known of each run.

@@ -103,9 +103,8 @@ def advice(
         if within is None:
             raise InputError.at("--budget", "enough for the cheapest design there is", f"{budget:g} FLOPs")
         best = within
-        notes.append(
-            f"P(best) {space.wanted:g} is out of reach within the budget: at most {best.outlook.p_best:.2f} with a cap that no sweep exceeds"
-        )
+        reached = f"at most {best.outlook.p_best:.2f} with a cap that no sweep exceeds"
+        notes.append(f"P(best) {space.wanted:g} is out of reach within the budget: {reached}")
     configured = _as_configured(plan, space.known, seed) if plan.proxies else None
     return {
         "target": {"n_params": plan.candidates[0].recipe.n_params, "flops": plan.candidates[0].flops},

@@ -51,6 +51,32 @@ def test_a_new_process_decides_as_the_old_one(open_storage: Open, kind: str) -> 
             assert study.pruner.decision(99 + until).to_dict() == pytest.approx(again.pruner.decision(99 + until).to_dict())
 
 
+def test_a_trial_is_judged_with_its_own_parameters_and_what_stops_say_they_spent_is_counted() -> None:
+    """A promising setting whose curve starts higher is not stopped for looking like all others."""
+
+    def objective(trial: optuna.Trial) -> float:
+        x = trial.suggest_float("x", 0.0, 1.0)
+        draw = np.random.default_rng(trial.number)
+        for step in steps():
+            value = (3 * (1.06 - 0.06 * x)) * (1 + (0.4 + 0.3 * x) * ((step / HORIZON) ** -0.3 - 1))
+            trial.report(value * (1 + 0.002 * draw.standard_normal()), step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return 3 * (1.06 - 0.06 * x)
+
+    pruner = CollapsePruner(total_steps=HORIZON)
+    study = optuna.create_study(pruner=pruner, sampler=optuna.samplers.RandomSampler(seed=3))
+    study.optimize(objective, n_trials=24)
+    best = max(study.trials, key=lambda t: t.params["x"])
+    assert best.state == TrialState.COMPLETE
+    stopped = [pruner.decision(t.number) for t in study.trials if t.state == TrialState.PRUNED]
+    assert stopped
+    fresh = CollapsePruner(total_steps=HORIZON)
+    view = fresh.view_of(study)
+    view.refresh(study)
+    assert view.spent_without(-1) == pytest.approx(sum(d.p_best for d in stopped if d.reason == "cannot_win"))
+
+
 def test_decisions_never_write_to_the_study(study: optuna.Study) -> None:
     study.pruner = CollapsePruner(total_steps=HORIZON)
     add_family(study)

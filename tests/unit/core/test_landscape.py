@@ -89,3 +89,21 @@ def test_booleans_and_strings_are_words_and_unknown_schedules_too():
     made = point_of(Recipe(schedule=unknown_schedule("mine")), {"tied": True, "optimizer": "adamw", "depth": 3, "none": None})
     assert made.words == {"schedule": "mine", "tied": "True", "optimizer": "adamw"}
     assert made.numbers == {"depth": pytest.approx(np.log(3))}
+
+
+def test_it_bears_only_on_points_that_lie_where_references_do():
+    """A point that lacks what the references vary in, or has what none of them has, would look like all of them at once."""
+    points = [Point({"x": x, "fixed": 1.0}, {"opt": "adam"}) for x in np.linspace(0, 1, 8)]
+    fitted = fit_landscape(points, 1 + 0.1 * np.linspace(0, 1, 8) ** 2)
+    known = points[3]
+    asked = {
+        "alike": Point({"x": 0.4, "fixed": 1.0}, {"opt": "adam"}),
+        "without x": Point({"fixed": 1.0}, {"opt": "adam"}),
+        "another word": Point({"x": 0.4, "fixed": 1.0}, {"opt": "sgd"}),
+        "another number": Point({"x": 0.4, "fixed": 2.0}, {"opt": "adam"}),
+        "one more": Point({"x": 0.4, "fixed": 1.0, "z": 3.0}, {"opt": "adam"}),
+    }
+    found = {name: fitted.bears_on([point, known])[0] for name, point in asked.items()}
+    assert found == {name: name == "alike" for name in asked}
+    together = [Point({"x": x, "fixed": 2.0}, {"opt": "sgd"}) for x in (0.1, 0.9)]
+    assert fitted.bears_on(together) == [True, True]  # what they have alike is a matter of their common level
