@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ray import tune
@@ -49,12 +50,24 @@ class Relay(tune.Callback):
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """The trial failed and will be started again."""
-        self._failed(self._job(trial), str(trial.get_error() or ""), False)
+        self._failed(self._job(trial), _error_of(trial), False)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """The trial failed for the last time."""
-        self._failed(self._job(trial), str(trial.get_error() or ""), True)
+        self._failed(self._job(trial), _error_of(trial), True)
         self._events.ended(self._job(trial))
 
     def _job(self, trial: Any) -> Job:
         return self._queue.taken[trial.config["name"]]
+
+
+def _error_of(trial: Any) -> str:
+    """Return the text of a trial's errors, the last one last.
+
+    Ray writes it to a folder of this machine and copies it to the storage later; ``trial.get_error()`` reads the copy.
+    """
+    try:
+        written = Path(trial.error_file or "").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        written = ""
+    return written or str(trial.get_error() or "")
