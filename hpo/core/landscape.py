@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ class Landscape:
         names = {n for p in points for n in (*p.numbers, *p.words)} - places
         odd = [False] * len(points)
         for name in (n for n in names if not n.startswith(("recipe.", "schedule."))):
-            known = {q.searched(name) for q in self.points}
+            known = self._searched.get(name, {None})
             asked = [p.searched(name) for p in points]
             if len(set(asked)) > 1 and len(known) == 1:
                 odd = [was or value not in known for was, value in zip(odd, asked, strict=True)]
@@ -99,14 +100,26 @@ class Landscape:
         if not self.points:
             alone = self.kernel(points, points) + self.noise**2 * np.eye(len(points))
             return self.mean + np.array([p.expected for p in points]), alone
-        known = self.kernel(self.points, self.points) + self.noise**2 * np.eye(len(self.points))
         cross = self.kernel(points, self.points)
-        factor = cholesky(known, lower=True)
+        factor, solved = self._known
         expected = self.mean + np.array([p.expected for p in points])
-        mean = expected + cross @ cho_solve((factor, True), self.finals - self.mean)
+        mean = expected + cross @ solved
         inside = self.kernel(points, points) - cross @ cho_solve((factor, True), cross.T)
         covariance = inside + self.noise**2 * np.eye(len(points))
         return np.asarray(mean, dtype=np.float64), np.asarray(0.5 * (covariance + covariance.T), dtype=np.float64)
+
+    @cached_property
+    def _known(self) -> tuple[FloatArray, FloatArray]:
+        """Cholesky factor of the references' covariance, and it solved for their final values."""
+        known = self.kernel(self.points, self.points) + self.noise**2 * np.eye(len(self.points))
+        factor = cholesky(known, lower=True)
+        return factor, np.asarray(cho_solve((factor, True), self.finals - self.mean), dtype=np.float64)
+
+    @cached_property
+    def _searched(self) -> dict[str, set[float | str | None]]:
+        """Values that the references have of each setting, None among them where one lacks it."""
+        names = {name for q in self.points for name in (*q.numbers, *q.words)}
+        return {name: {q.searched(name) for q in self.points} for name in names}
 
     def kernel(self, a: Sequence[Point], b: Sequence[Point]) -> FloatArray:
         """Return the covariance of final values without seed noise, shape (len(a), len(b))."""

@@ -7,6 +7,7 @@ landscape) bears on differences: both cancel or count in the joint law, so that 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -24,6 +25,8 @@ N_POINTS = 512
 MOST_FINISHED = 8
 """Finished runs that a run is compared with, at most: the best ones. Leaving others out errs towards letting it go on."""
 _TAIL_POWER = 4
+DOF_STEPS = 10
+"""Degrees of freedom are rounded down to this part of one, so that points are made once."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,9 @@ def probability_lowest(law: Law, margin: float = 0.0) -> float | None:
     cross = law.covariance[first, others]
     values, vectors = np.linalg.eigh(covariance)
     root = np.sqrt(np.maximum(values, 0.0))
-    normal, scale, weight = _points(int(others.sum()), min(law.dofs))
+    dof = min(law.dofs)
+    few = max(math.floor(DOF_STEPS * dof) / DOF_STEPS, 1.0 / DOF_STEPS) if np.isfinite(dof) else dof  # heavier tails, if any
+    normal, scale, weight = _points(int(others.sum()), few)
     departures = scale[:, None] * (normal * root) @ vectors.T
     inverse = np.divide(1.0, values, out=np.zeros_like(values), where=values > 1e-12 * max(values.max(), 1e-300))
     gain = (vectors * inverse) @ (vectors.T @ cross)
