@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from math import isfinite
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from optuna.trial import FrozenTrial, Trial
@@ -43,6 +43,15 @@ _NAMES: dict[str, tuple[str, ...]] = {
 _SCHEDULE_NAMES = ("schedule", "lr_schedule", "lr_scheduler", "lr_scheduler_type", "scheduler")
 _AT_ONCE = 64  # more new reports than this are taken faster by sorting them all
 _MAY_BE_ZERO = {"weight_decay", "base_weight_decay", "warmup_fraction"}
+
+
+class Identity(TypedDict):
+    """Fields of a curve that do not come from its reports."""
+
+    run_id: str
+    recipe: Recipe | None
+    family: str
+    settings: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,15 @@ class TrialReader:
         """Return the family label of a trial; empty if none is stated."""
         label = trial.user_attrs.get("family") if self.family is None else self.family(trial)
         return "" if label is None else str(label)
+
+    def identity_of(self, trial: FrozenTrial) -> Identity:
+        """Return what a trial's curve says of whose it is, running or finished alike."""
+        return {
+            "run_id": str(trial.number),
+            "recipe": self.recipe_of(trial),
+            "family": self.label_of(trial),
+            "settings": dict(trial.params),
+        }
 
 
 def guess_recipe(trial: FrozenTrial, total_steps: float | None = None) -> Recipe | None:
@@ -231,14 +249,7 @@ def sorted_reports(values: Mapping[int, float], scale: Scale) -> tuple[Any, Any]
 
 def finished_curve(trial: FrozenTrial, scale: Scale, horizon: float | None, reader: TrialReader) -> Curve:
     """Return the curve of a finished trial; a COMPLETE one ends, where the scale says so, in what its objective returned."""
-    stream = CurveStream(
-        horizon=horizon,
-        metric=scale.metric,
-        recipe=reader.recipe_of(trial),
-        run_id=str(trial.number),
-        family=reader.label_of(trial),
-        settings=trial.params,
-    )
+    stream = CurveStream(horizon=horizon, metric=scale.metric, **reader.identity_of(trial))
     stream.extend(*sorted_reports(trial.intermediate_values, scale))
     if trial.state.name != "COMPLETE" or trial.value is None or not scale.uses_objective_value:
         return stream.snapshot()

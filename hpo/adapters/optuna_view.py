@@ -130,14 +130,9 @@ class StudyView:
 
     def curve_of(self, trial: FrozenTrial, follower: Follower) -> Curve:
         """Return a running trial's curve with its recipe and family."""
-        curve = follower.stream.snapshot()
-        return replace(
-            curve,
-            run_id=str(trial.number),
-            recipe=self.reader.recipe_of(trial),
-            family=self.reader.label_of(trial) or self._label,
-            settings=dict(trial.params),
-        )
+        said = self.reader.identity_of(trial)
+        said["family"] = said["family"] or self._label
+        return replace(follower.stream.snapshot(), **said)
 
     def judge(self, curve: Curve, spent: float) -> Decision:
         """Return the decision for a trial with what is known now, ``spent`` of the error budget gone."""
