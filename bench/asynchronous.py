@@ -8,7 +8,7 @@ stopped (``winner_stopped``), and the tokens trained, of the targets alone and w
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.peer_rules import OPTUNA_PRUNERS, OptunaRule, RayAsha
+from bench.choice import require_known
+from bench.peer_rules import OPTUNA_PRUNERS, RayAsha, optuna_rule
 from bench.protocol import Protocol
 from bench.records import load_records
 from bench.rules import Prune, current_top, selected
 from bench.scores import REGRET_CAP_PCT, TIE
-from bench.sharing import union_cost
 from bench.simulation import Outcome, RuleMaker, Sweep, in_two_phases, simulate
 from bench.summary import summarise
 from bench.tasks import Task, make_tasks
@@ -66,9 +66,7 @@ def replay_asynchronously(
         Unknown rule, missing file, or a protocol that does not fit the file: one line.
     """
     clock = clock or Clock()
-    unknown = [name for name in rules if name not in CONTENDERS]
-    if unknown:
-        raise ValueError(f"rules must be among {', '.join(CONTENDERS)}; found {unknown[0]!r}")
+    require_known("rules", rules, CONTENDERS)
     chosen = [CONTENDERS[name] for name in rules or CONTENDERS]
     tasks, left_out = make_tasks(protocol, load_records(folder, protocol))
     rows = [{one.name: _play(protocol, task, one, clock) for one in chosen} for task in tasks if len(task.targets) > 1]
@@ -84,15 +82,20 @@ def replay_asynchronously(
     }
 
 
+def sweeps_of(protocol: Protocol, task: Task, clock: Clock) -> Iterator[tuple[Sweep, list[int]]]:
+    """Yield a task's sweep under each seed, with the order in which its trials arrive: the same for every rule."""
+    looks = np.arange(1, clock.n_looks + 1) / clock.n_looks
+    for seed in range(clock.n_seeds):
+        order = np.random.default_rng([seed, zlib.crc32(task.key.encode())]).permutation(len(task.targets))
+        yield Sweep(task, protocol.mode, looks, seed), [int(i) for i in order]
+
+
 def _play(protocol: Protocol, task: Task, contender: Contender, clock: Clock) -> dict[str, float | None]:
     """Return the means over seeds of a rule's scores on one task."""
-    looks = np.arange(1, clock.n_looks + 1) / clock.n_looks
-    rows: list[dict[str, float]] = []
-    for seed in range(clock.n_seeds):
-        sweep = Sweep(task, protocol.mode, looks, seed)
-        order = np.random.default_rng([seed, zlib.crc32(task.key.encode())]).permutation(len(task.targets))
-        outcome = contender.play(sweep, clock, [int(i) for i in order])
-        rows.append(_scores(protocol, task, outcome, learns=contender.learns))
+    rows = [
+        _scores(protocol, task, contender.play(sweep, clock, order), learns=contender.learns)
+        for sweep, order in sweeps_of(protocol, task, clock)
+    ]
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
@@ -103,12 +106,7 @@ def _scores(protocol: Protocol, task: Task, outcome: Outcome, *, learns: bool) -
     regret = (np.where(finite, cost, worst) - best) / max(abs(best), 1e-300)
     winners = finite & (regret <= protocol.noise + TIE)
     pick = _pick(protocol, task, outcome)
-    n = len(task.targets)
-    reach = np.concatenate([outcome.reach * task.horizons, np.zeros(len(task.references))])
-    whole = np.concatenate([task.horizons, np.zeros(len(task.references))])
-    tokens, full = (union_cost(task.common, steps, task.cost_per_step) for steps in (reach, whole))
-    with_references = reach.copy()
-    with_references[n:] = np.diag(task.common)[n:]
+    tokens = task.tokens(outcome.reach)
     return {
         "regret_pct": float(100 * regret[pick]),
         "regret_capped_pct": float(min(100 * regret[pick], REGRET_CAP_PCT)) if finite[pick] else REGRET_CAP_PCT,
@@ -116,8 +114,8 @@ def _scores(protocol: Protocol, task: Task, outcome: Outcome, *, learns: bool) -
         "winner_stopped": float(not (winners & outcome.completed).any()),
         "completed_share": float(outcome.completed.mean()),
         "tokens": tokens,
-        "tokens_share": tokens / full,
-        "tokens_all": union_cost(task.common, with_references, task.cost_per_step) if learns else tokens,
+        "tokens_share": tokens / task.tokens(np.ones(len(task.targets))),
+        "tokens_all": task.tokens(outcome.reach, with_references=True) if learns else tokens,
     }
 
 
@@ -148,15 +146,11 @@ def _current_as_many(sweep: Sweep, _clock: Clock, _order: Sequence[int]) -> Outc
     return current_top(sweep, STOP, int(selected(sweep, STOP).completed.sum()))
 
 
-def _optuna(name: str, sweep: Sweep) -> OptunaRule:
-    return OptunaRule(sweep, OPTUNA_PRUNERS[name])
-
-
 CONTENDERS = {
     one.name: one
     for one in (
         Contender("everything", _everything),
-        *(Contender(name, partial(_as_it_goes, partial(_optuna, name))) for name in OPTUNA_PRUNERS),
+        *(Contender(name, partial(_as_it_goes, partial(optuna_rule, name))) for name in OPTUNA_PRUNERS),
         Contender("ray_asha", partial(_as_it_goes, RayAsha)),
         Contender("current_top1", partial(_current_top, 0.0)),
         Contender("current_quarter", partial(_current_top, 0.25)),

@@ -102,3 +102,8 @@ OPTUNA_PRUNERS: dict[str, Callable[[], optuna.pruners.BasePruner]] = {
 }
 """The pruners with their default settings (the percentile has none: the best quarter goes on), and ours as it ships: it then
 learns from the finished trials of the study alone."""
+
+
+def optuna_rule(name: str, sweep: Sweep) -> OptunaRule:
+    """Return the rule of one of :data:`OPTUNA_PRUNERS`."""
+    return OptunaRule(sweep, OPTUNA_PRUNERS[name])

@@ -9,7 +9,6 @@ it is charged what it spent and the whole sweep besides, as its user would have 
 from __future__ import annotations
 
 import heapq
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.asynchronous import Clock
-from bench.peer_rules import OPTUNA_PRUNERS, OptunaRule, RayAsha
+from bench.asynchronous import Clock, sweeps_of
+from bench.choice import require_known
+from bench.peer_rules import OPTUNA_PRUNERS, RayAsha, optuna_rule
 from bench.protocol import Protocol
 from bench.records import load_records
 from bench.rules import Prune
 from bench.rungs import Phase, climbing, everything, quarter
 from bench.scores import TIE
-from bench.sharing import union_cost
 from bench.simulation import Rule, RuleMaker, Sweep, simulate
 from bench.summary import summarise
 from bench.tasks import Task, make_tasks
@@ -82,9 +81,7 @@ def race(folder: Path, protocol: Protocol, clock: Clock | None = None, rules: Se
         Unknown rule, missing file, or a protocol that does not fit the file: one line.
     """
     clock = clock or Clock()
-    unknown = [name for name in rules if name not in RACERS]
-    if unknown:
-        raise ValueError(f"rules must be among {', '.join(RACERS)}; found {unknown[0]!r}")
+    require_known("rules", rules, RACERS)
     chosen = [RACERS[name] for name in rules or RACERS]
     tasks = [t for t in make_tasks(protocol, load_records(folder, protocol))[0] if len(t.targets) > 1]
     rows = [{racer.name: _mean(_runs(protocol, task, racer, clock)) for racer in chosen} for task in tasks]
@@ -100,34 +97,26 @@ def race(folder: Path, protocol: Protocol, clock: Clock | None = None, rules: Se
 
 
 def _runs(protocol: Protocol, task: Task, racer: Racer, clock: Clock) -> list[dict[str, float]]:
-    looks, found = np.arange(1, clock.n_looks + 1) / clock.n_looks, []
-    for seed in range(clock.n_seeds):
-        sweep = Sweep(task, protocol.mode, looks, seed)
-        order = np.random.default_rng([seed, zlib.crc32(task.key.encode())]).permutation(len(task.targets))
-        finishes, reach = racer.run(sweep, clock, [int(i) for i in order])
+    found = []
+    for sweep, order in sweeps_of(protocol, task, clock):
+        finishes, reach = racer.run(sweep, clock, order)
         found.append(_paid(protocol, task, finishes, reach, learns=racer.learns))
     return found
 
 
 def _paid(protocol: Protocol, task: Task, finishes: Sequence[Finish], reach: FloatArray, *, learns: bool) -> dict[str, float]:
     """Return what each loss was paid with, in shares of the whole sweep, and in how many runs it was not reached."""
-    full = _tokens(task, np.ones(len(task.targets)))
-    spent = _tokens(task, reach)
-    references = (_tokens(task, reach, with_references=True) - spent) if learns else 0.0
+    full = task.tokens(np.ones(len(task.targets)))
+    spent = task.tokens(reach)
+    references = (task.tokens(reach, with_references=True) - spent) if learns else 0.0
     regret = _regret_pct(protocol, task)
     paid = {"spent": spent / full, "references": references / full}
     for within in WITHIN_PCT:
         good = regret <= 100 * (protocol.noise + TIE) + within
         first = next((finish for finish in finishes if good[finish.trial]), None)
-        tokens = spent + full if first is None else _tokens(task, first.reach)
+        tokens = spent + full if first is None else task.tokens(first.reach)
         paid[f"tokens_{within:g}"], paid[f"missed_{within:g}"] = tokens / full, float(first is None)
     return paid
-
-
-def _tokens(task: Task, reach: FloatArray, *, with_references: bool = False) -> float:
-    n = len(task.targets)
-    steps = np.concatenate([reach * task.horizons, np.diag(task.common)[n:] * with_references])
-    return union_cost(task.common, steps, task.cost_per_step)
 
 
 def _regret_pct(protocol: Protocol, task: Task) -> FloatArray:
@@ -175,16 +164,16 @@ def _phase(phase: Phase, reach: FloatArray, horizons: FloatArray, n_workers: int
     return finishes
 
 
-def _optuna(name: str, sweep: Sweep) -> OptunaRule:
-    return OptunaRule(sweep, OPTUNA_PRUNERS[name])
-
-
 RACERS = {
     one.name: one
     for one in (
         Racer("everything", partial(_in_phases, everything)),
         Racer("ray_asha", partial(_as_it_goes, RayAsha)),
-        *(Racer(name, partial(_as_it_goes, partial(_optuna, name))) for name in OPTUNA_PRUNERS if name != "collapse_pruner"),
+        *(
+            Racer(name, partial(_as_it_goes, partial(optuna_rule, name)))
+            for name in OPTUNA_PRUNERS
+            if name != "collapse_pruner"
+        ),
         Racer("current_quarter", partial(_in_phases, quarter)),
         Racer("prune", partial(_as_it_goes, Prune), learns=True),
         Racer("select_10", partial(_in_phases, climbing((0.1,))), learns=True),

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.calibration import Pairs, pairs_of
+from bench.choice import require_known
 from bench.methods import ALIASES, METHODS
 from bench.methods.view import Method, Prediction, TaskView, current_levels
 from bench.protocol import Protocol
@@ -42,9 +43,7 @@ def replay(folder: Path, protocol: Protocol, methods: Sequence[str] = ALL_METHOD
     ValueError
         Unknown method, missing file, or a protocol that does not fit the file: one line.
     """
-    unknown = [name for name in methods if name not in ALL_METHODS]
-    if unknown:
-        raise ValueError(f"methods must be among {', '.join(ALL_METHODS)}; found {unknown[0]!r}")
+    require_known("methods", methods, ALL_METHODS)
     tasks, left_out = make_tasks(protocol, load_records(folder, protocol))
     needed = tuple(dict.fromkeys(resolve(name) for name in methods))
     memory: dict[Hashable, object] = {}
@@ -136,17 +135,15 @@ def _costs(task: Task, method: Method, stop: float, weights: FloatArray) -> Scor
     Targets run to ``stop`` (not at all for a method that does not look), the pick to its end; references wholly.
     """
     n, horizons = len(task.targets), task.horizons
-    reach = np.concatenate([stop * horizons if method.looks else np.zeros(n), np.zeros(len(task.references))])
-    base = union_cost(task.common, reach, task.cost_per_step)
+    seen = np.full(n, stop if method.looks else 0.0)
+    reach, base = task.steps(seen), task.tokens(seen)
     picked = 0.0
     for i in np.flatnonzero(weights):
         goal = np.zeros_like(reach)
         goal[i] = horizons[i]
         picked += weights[i] * union_cost(task.common, goal, task.cost_per_step, known=reach)
     targets_only = base + picked
-    whole = reach.copy()
-    whole[n:] = np.diag(task.common)[n:]
-    references = union_cost(task.common, whole, task.cost_per_step) - base if method.learns else 0.0
+    references = task.tokens(seen, with_references=True) - base if method.learns else 0.0
     full = float(np.mean(horizons * task.cost_per_step[:n]))
     saved = full * (1.0 - stop) if method.looks else full
     return {

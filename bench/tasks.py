@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bench.protocol import Protocol, matches
 from bench.records import Record
-from bench.sharing import common_until
+from bench.sharing import common_until, union_cost
 
 FloatArray = NDArray[np.float64]
 
@@ -62,6 +62,15 @@ class Task:
     def horizons(self) -> FloatArray:
         """Steps of the full targets, shape (n_targets,)."""
         return np.array([float(r.run.horizon or 0.0) for r in self.targets])
+
+    def steps(self, reach: FloatArray, *, with_references: bool = False) -> FloatArray:
+        """Return the steps trained of targets, at fractions ``reach`` of theirs, then of references, whole or not at all."""
+        whole = np.diag(self.common)[len(self.targets) :]
+        return np.concatenate([reach * self.horizons, whole if with_references else np.zeros_like(whole)])
+
+    def tokens(self, reach: FloatArray, *, with_references: bool = False) -> float:
+        """Return the tokens that :meth:`steps` take, shared trajectories counted once."""
+        return union_cost(self.common, self.steps(reach, with_references=with_references), self.cost_per_step)
 
     @property
     def shared_fraction(self) -> float:
