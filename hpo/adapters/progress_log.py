@@ -13,9 +13,10 @@ far is part of the sweep's) · ``expect`` (``flops`` of the whole sweep) · ``st
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from hpo.adapters.json_line import json_object
 
 Event = dict[str, Any]
 
@@ -58,9 +59,6 @@ def read_progress(path: Path) -> list[Event]:
 
 
 def _event(line: str) -> Event | None:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None
-    is_event = isinstance(event, dict) and isinstance(event.get("event"), str) and isinstance(event.get("time"), int | float)
+    event = json_object(line)
+    is_event = event is not None and isinstance(event.get("event"), str) and isinstance(event.get("time"), int | float)
     return event if is_event else None

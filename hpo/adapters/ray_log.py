@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from hpo.adapters.json_line import json_object
 from hpo.adapters.optuna_record import TrialDecision
 from hpo.adapters.optuna_scale import jsonable
 
@@ -85,8 +86,5 @@ def decision_from(event: Event, number: int) -> TrialDecision:
 
 
 def _parsed(line: str) -> Event | None:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) and "event" in event else None
+    event = json_object(line)
+    return event if event is not None and "event" in event else None

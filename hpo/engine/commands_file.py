@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from hpo.adapters.json_line import json_object
+
 Action = Literal["keep", "stop", "revive", "extend"]
 _POLL_S = 0.1
 
@@ -116,15 +118,7 @@ def _lines(path: Path, kind: type[Command] | type[Answer]) -> list[dict[str, Any
     if not path.exists():
         return []
     whole, _, _ = path.read_text(encoding="utf-8", errors="replace").rpartition("\n")
-    found = [_parsed(line) for line in whole.splitlines()]
+    found = [json_object(line) for line in whole.splitlines()]
     names = {field.name for field in fields(kind)}
     needed = names - {"until", "revived"}
     return [line for line in found if line is not None and needed <= set(line) <= names]
-
-
-def _parsed(line: str) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None

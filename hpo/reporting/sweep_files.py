@@ -20,6 +20,7 @@ import numpy as np
 import yaml
 
 from hpo.adapters.curve_files import RecordedRun, read_runs
+from hpo.adapters.json_line import json_object
 from hpo.adapters.model_files import read_model
 from hpo.adapters.progress_log import Event, read_progress
 from hpo.adapters.training_session import last_logged_step, read_log
@@ -164,7 +165,7 @@ class _Reader:
             text = (self._folder / name).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return []
-        found = (_parsed(line) for line in text.splitlines())
+        found = (json_object(line) for line in text.splitlines())
         return [record for record in found if record is not None]
 
     def proxies(self) -> dict[str, RecordedRun]:
@@ -299,11 +300,3 @@ def _trial(
         final_loss=told.get("actual_final_loss"),
         is_tied=bool(decision.get("is_tied") or (live is not None and live.is_tied)),
     )
-
-
-def _parsed(line: str) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
