@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpo.core.recipe import Recipe
+from hpo.core.remembered import MOST
 
 FloatArray = NDArray[np.float64]
-REMEMBERED = 1024
 COLLAPSED_FROM = 2.5e6
 """Parameters. Measured on our own byte-level models of 1e5 and on recorded language models of 1e8: curves shift by .06 of log
 loss an e-fold of size there, by less than .01 here (bench/LOG.md)."""
@@ -26,7 +26,7 @@ class Coordinates:
     schedule: FloatArray | None = field(default=None, compare=False)
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(MOST)
 def coordinates_of(recipe: Recipe | None) -> Coordinates:
     """Return the coordinates of a run with ``recipe``."""
     if recipe is None:

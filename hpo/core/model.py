@@ -28,9 +28,10 @@ from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
 from hpo.core.prefix import prefixes_of
 from hpo.core.recipe import Recipe
 from hpo.core.references import Family, Reference, families_of, has_label, is_reference
+from hpo.core.remembered import Remembered
 from hpo.core.response import ResponseMean
 from hpo.core.rivals import Finished
-from hpo.core.shape import REMEMBERED, ShapeSettings
+from hpo.core.shape import ShapeSettings
 
 FloatArray = NDArray[np.float64]
 SCHEMA = 1
@@ -94,7 +95,7 @@ class CollapseModel:
         self.families = families_of(self.references, self.settings.shape)
         self._landscapes: dict[tuple[str, Metric, bool], Landscape | None] = {}
         self._last: tuple[tuple[Curve, ...], _Found] | None = None
-        self._homes: dict[tuple[str, Metric, Recipe | None], int | None] = {}
+        self._homes: Remembered[tuple[str, Metric, Recipe | None], Family | None] = Remembered()
 
     @classmethod
     def fit(cls, curves: Sequence[Curve], settings: ModelSettings | None = None) -> CollapseModel:
@@ -117,15 +118,11 @@ class CollapseModel:
         The references of its own schedule, if they span its controls; else those of all schedules joined by a response mean,
         if there is one; else those of its own schedule after all.
         """
-        key = curve.family, curve.metric, curve.recipe
-        if key not in self._homes:
-            if len(self._homes) >= REMEMBERED:
-                self._homes.clear()
-            matches = [k for k, f in enumerate(self.families) if f.accepts(*key)]
-            rank = [(rank_of(self.families[k], curve.recipe), len(self.families[k].references)) for k in matches]
-            self._homes[key] = matches[rank.index(max(rank))] if matches else None
-        found = self._homes[key]
-        return None if found is None else self.families[found]
+        return self._homes.get((curve.family, curve.metric, curve.recipe), lambda: self._home_of(curve))
+
+    def _home_of(self, curve: Curve) -> Family | None:
+        matches = [f for f in self.families if f.accepts(curve.family, curve.metric, curve.recipe)]
+        return max(matches, key=lambda f: (rank_of(f, curve.recipe), len(f.references)), default=None)
 
     def forecast(self, curve: Curve) -> Forecast:
         """Return the forecast of one run by itself."""

@@ -34,6 +34,7 @@ from hpo.core.curve import BIN_EDGES, Curve
 from hpo.core.leave_out import LeaveOut
 from hpo.core.noise import FamilyNoise
 from hpo.core.recipe import Recipe
+from hpo.core.remembered import Remembered
 
 FloatArray = NDArray[np.float64]
 NODES: FloatArray = 0.5 * (BIN_EDGES[:-1] + BIN_EDGES[1:])
@@ -42,7 +43,6 @@ LARGEST = 1e5
 """Of a prior sd: more would lose all digits of what it is added to."""
 MAX_SHARED = 6
 """Trials of a sweep share at most so many deviations of the shape; what they leave counts as each trial's own."""
-REMEMBERED = 1024
 REMEMBERED_BINS = 16
 CONTROLS = ("log_tau", "log_tpp", "log_n")
 
@@ -229,16 +229,11 @@ class Shape:
         """
         if len(recipes) != 1:
             return self._predict([coordinates_of(recipe) for recipe in recipes])
-        recipe = recipes[0]
-        if recipe not in self._remembered:
-            if len(self._remembered) >= REMEMBERED:
-                self._remembered.clear()
-            self._remembered[recipe] = self._predict([coordinates_of(recipe)])
-        return self._remembered[recipe]
+        return self._alone.get(recipes[0], lambda: self._predict([coordinates_of(recipes[0])]))
 
     @cached_property
-    def _remembered(self) -> dict[Recipe | None, _Expected]:
-        return {}
+    def _alone(self) -> Remembered[Recipe | None, _Expected]:
+        return Remembered()
 
     def calibration(self, fraction: float) -> float:
         """Return by what to multiply the sd of forecasts made at ``fraction``: how far off the references' own would have been.
@@ -279,19 +274,16 @@ class Shape:
 
     def at(self, fractions: FloatArray) -> AtBins:
         """Return the interpolation, K and the references' noise at ``fractions``, remembered: runs report on one grid."""
-        key = fractions.tobytes()
-        found = self._at.get(key)
-        if found is None:
-            weights = self.interpolation(fractions)
-            noise = None if self.noise is None else weights @ self.noise.bins @ weights.T
-            if len(self._at) >= REMEMBERED_BINS:
-                self._at.clear()
-            found = self._at[key] = AtBins(weights, weights @ self.covariance @ weights.T, noise)
-        return found
+        return self._at.get(fractions.tobytes(), lambda: self._at_anew(fractions))
+
+    def _at_anew(self, fractions: FloatArray) -> AtBins:
+        weights = self.interpolation(fractions)
+        noise = None if self.noise is None else weights @ self.noise.bins @ weights.T
+        return AtBins(weights, weights @ self.covariance @ weights.T, noise)
 
     @cached_property
-    def _at(self) -> dict[bytes, AtBins]:
-        return {}
+    def _at(self) -> Remembered[bytes, AtBins]:
+        return Remembered(REMEMBERED_BINS)
 
     def interpolation(self, fractions: FloatArray) -> FloatArray:
         """Return W, shape (n, n_nodes): values at ``fractions`` are W @ (values at the nodes), 0 at t̂ = 1.
