@@ -60,16 +60,11 @@ BTLM_3B = _published("BTLM-3B", 2.6e9, 6.27e11, 1.55e22, 62.10)
 PUBLISHED_MODELS = (*CELERITY_MODELS, BTLM_3B)
 
 
-def pareto_frontier(models: Sequence[TrainedModel], *, higher_is_better: bool) -> list[bool]:
-    """Return for each model whether no other is at least as good for no more compute, and better in one of the two.
+def beaten_by(models: Sequence[TrainedModel], *, higher_is_better: bool) -> list[TrainedModel | None]:
+    """Return for each model the cheapest of those that beat it, as good or better for no more compute; None on the frontier.
 
     Equal models are both on the frontier. O(n²).
     """
-    return [by is None for by in beaten_by(models, higher_is_better=higher_is_better)]
-
-
-def beaten_by(models: Sequence[TrainedModel], *, higher_is_better: bool) -> list[TrainedModel | None]:
-    """Return for each model the cheapest of those that beat it, as good or better for no more compute; None on the frontier."""
     sign = 1.0 if higher_is_better else -1.0
     points = [(m.flops, -sign * m.quality) for m in models]  # both: lower is better
     better = [[k for k, other in enumerate(points) if _dominates(other, one)] for one in points]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import block_diag, cho_factor, cho_solve, eigh
+from scipy.linalg import block_diag, eigh
 from scipy.linalg.lapack import dpotrf, dpotri
 
 FloatArray = NDArray[np.float64]
@@ -100,15 +100,6 @@ class Alignment:
     misfit: FloatArray
     scale: FloatArray
     noise_share: FloatArray
-
-
-def generalised_mean(d: FloatArray, covariance: FloatArray) -> tuple[float, float, FloatArray]:
-    """Return θ̂, its variance and the weights a with θ̂ = aᵀd, for observations d of one level."""
-    factor = cho_factor(covariance, lower=True)
-    ones = cho_solve(factor, np.ones_like(d))
-    total = float(ones.sum())
-    weights = ones / total
-    return float(weights @ d), 1.0 / total, weights
 
 
 def tempered(prefix: Prefix, covariance: FloatArray, outlier_sd: float) -> Prefix:

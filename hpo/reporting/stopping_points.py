@@ -98,11 +98,6 @@ def _regret(finals: np.ndarray[Any, np.dtype[np.float64]], score: np.ndarray[Any
     return 100 * (float(finals[int(np.argmin(score))]) - best) / abs(best)
 
 
-def point_at(points: Sequence[StoppingPoint], fraction: float) -> StoppingPoint | None:
-    """Return the point at ``fraction``, None if there is none."""
-    return next((point for point in points if math.isclose(point.fraction, fraction)), None)
-
-
 def picked_regret(result: Mapping[str, Any] | None, rule: str) -> float | None:
     """Return the regret of a rule's pick as the result tells it, None where it was not verified."""
     value = ((result or {}).get("regret_pct") or {}).get(rule)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from hpo.core.frontier import TrainedModel, compare, pareto_frontier
+from hpo.core.frontier import TrainedModel, beaten_by, compare
 
 
 def model(flops, quality):
     return TrainedModel(name=f"{flops:g}", flops=flops, quality=quality)
 
 
+def on_frontier(models, **options):
+    return [by is None for by in beaten_by(models, **options)]
+
+
 def test_a_model_that_a_cheaper_one_beats_is_not_on_the_frontier():
     models = [model(1, 50), model(2, 49), model(3, 60)]
-    assert pareto_frontier(models, higher_is_better=True) == [True, False, True]
-    assert pareto_frontier(models, higher_is_better=False) == [True, True, False]
+    assert on_frontier(models, higher_is_better=True) == [True, False, True]
+    assert on_frontier(models, higher_is_better=False) == [True, True, False]
 
 
 def test_equal_models_are_both_on_the_frontier():
-    assert pareto_frontier([model(1, 2), model(1, 2)], higher_is_better=False) == [True, True]
+    assert on_frontier([model(1, 2), model(1, 2)], higher_is_better=False) == [True, True]
 
 
 def test_a_comparison_says_what_is_saved_and_what_is_lost():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpo.core.posterior import Law, Prefix, align_jointly, generalised_mean, mixed_dof, own_scale, probability_best, tempered
+from hpo.core.posterior import Law, Prefix, align_jointly, mixed_dof, own_scale, probability_best, tempered
 
 NODES = np.array([0.1, 0.2, 0.3, 0.5])
 K = 0.02**2 * np.minimum(*np.meshgrid(-np.log(NODES), -np.log(NODES)))
@@ -46,13 +46,15 @@ def test_the_joint_law_equals_the_dense_solution():
 
 def test_without_misfit_the_generalised_mean_weighs_by_the_noise_alone():
     d, noise = np.array([1.0, 2.0, 4.0]), np.array([1.0, 2.0, 4.0])
-    level, variance, _ = generalised_mean(d, np.diag(noise))
+    made = align_jointly([prefix(d, noise=noise)], 0.0 * K)
+    level, variance = made.level[0], made.covariance[0, 0]
     assert level == pytest.approx(np.average(d, weights=1 / noise))
     assert variance == pytest.approx(1 / np.sum(1 / noise))
 
 
 def test_later_bins_weigh_more_under_a_misfit_pinned_at_the_end():
-    _, _, weights = generalised_mean(np.zeros(4), K + 1e-5 * np.eye(4))
+    alone = [align_jointly([prefix(bin_, loadings=(0.0,), noise=1e-5)], K) for bin_ in np.eye(4)]
+    weights = [made.level[0] for made in alone]  # a level is linear in the bins
     assert np.all(np.diff(weights) > 0)
 
 

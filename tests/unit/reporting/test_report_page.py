@@ -29,7 +29,7 @@ from hpo.engine.run_folder import RunFolder
 from hpo.reporting import report_page, report_tables, sweep_files
 from hpo.reporting.report_page import page
 from hpo.reporting.report_tables import Cell, Table
-from hpo.reporting.stopping_points import point_at, stopping_points
+from hpo.reporting.stopping_points import stopping_points
 from hpo.reporting.sweep_files import read_sweep
 
 pytestmark = pytest.mark.timeout(120)
@@ -163,8 +163,7 @@ def _with_colours(value: Any) -> Any:
 
 def test_what_other_stopping_points_would_have_given_agrees_with_the_sweep_at_its_own(verified: RunFolder) -> None:
     sweep, result = read_sweep(verified.path), json.loads(verified.result.read_text())
-    here = point_at(stopping_points(sweep), 0.2)
-    assert here is not None
+    here = next(point for point in stopping_points(sweep) if point.fraction == pytest.approx(0.2))
     known = [t for t in result["trials"] if t["actual_final_loss"] is not None]
     errors = [100 * (t["forecast"]["final_loss"] / t["actual_final_loss"] - 1) for t in known]
     assert here.n_judged == len(known) == 8
