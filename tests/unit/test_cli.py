@@ -9,23 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from hpo.cli import main
-
 T = 400
-
-
-@pytest.fixture
-def hpo(monkeypatch, capsys):
-    """Run ``hpo`` with arguments; returns exit code, stdout, stderr."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["hpo", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        out, err = capsys.readouterr()
-        return int(stopped.value.code or 0), out, err
-
-    return run
 
 
 @pytest.fixture

@@ -20,21 +20,6 @@ from hpo.commands import watch as module
 Hpo = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def hpo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Hpo:
-    """Run ``hpo`` with arguments in this process; returns exit code, stdout, stderr."""
-    from hpo.cli import main
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["hpo", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        out, err = capsys.readouterr()
-        return int(stopped.value.code or 0), out, err
-
-    return run
-
-
 class Driver:
     """Writes a log as a driver does."""
 

@@ -1,10 +1,8 @@
-"""A small sweep configuration, and the command line called in this process."""
+"""A small sweep configuration."""
 
 from __future__ import annotations
 
 import copy
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,18 +29,3 @@ TINY: dict[str, Any] = {
 def tiny() -> dict[str, Any]:
     """A configuration as read from YAML, free to change."""
     return copy.deepcopy(TINY)
-
-
-@pytest.fixture
-def hpo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run ``hpo`` with arguments; returns exit code, stdout, stderr."""
-    from hpo.cli import main
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["hpo", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        out, err = capsys.readouterr()
-        return int(stopped.value.code or 0), out, err
-
-    return run
