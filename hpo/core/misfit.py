@@ -1,7 +1,7 @@
 """One run's misfit: the covariance K over t̂ of its departures from its family's shape.
 
-K is estimated from the errors that references leave, shrunk to a Brownian motion in −log t̂ whose scale is estimated too. Runs
-that follow the family badly count less in it, by the weights of a Student-t: a few wild runs of a study must not set the
+K is estimated from the errors that references leave, shrunk to a Brownian motion in −log t̂, whose scale is estimated too,
+and an amplitude of the run's own along its family's curve (:mod:`hpo.core.amplitude`). Runs that follow the family badly count less in it, by the weights of a Student-t: a few wild runs of a study must not set the
 interval, nor the weights of early against late points, of all others. References scatter about their own true curves too;
 where that noise is known, K is estimated without it.
 
@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from hpo.core.amplitude import TOLD_FROM, fit_amplitude
+
 FloatArray = NDArray[np.float64]
 JUDGED_FROM = 0.1
 """t̂ from which on errors tell the scale."""
@@ -41,6 +43,7 @@ class MisfitPrior:
     covariance_weight: float
     tail_dof: float
     scale_dof: float = math.inf
+    amplitude_sd: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,7 @@ def fit_misfit(
     prior: MisfitPrior,
     noise: RowNoise | None = None,
     modes: Modes | None = None,
+    curve: FloatArray | None = None,
 ) -> Misfit:
     """Return what regression errors say of one run's misfit.
 
@@ -147,9 +151,12 @@ def fit_misfit(
         In the errors, for a run whose share in ``n_free`` is 1; none if left out.
     modes : Modes, optional
         Of :func:`noise_modes`, if they are known already.
+    curve : ndarray, shape (n_nodes,), optional
+        The family's, of :func:`hpo.core.amplitude.travelled`; without it runs have no amplitudes of their own.
     """
     scale = fit_scale(error, n_free, nodes, prior, noise, modes)
-    covariance, taken = _fit_covariance(error, n_free, nodes, prior, noise, scale)
+    expected = _prior_covariance(error, n_free, nodes, prior, noise, scale, curve)
+    covariance, taken = _fit_covariance(error, n_free, expected, prior, noise, scale)
     dof = min(prior.scale_weight + n_free, min(prior.tail_dof, prior.scale_dof) + _ENERGY_DOF)
     shares = scale.weights / max(prior.covariance_weight + n_free, 1e-12)  # 0 where the prior's weight is infinite
     return Misfit(covariance, math.sqrt(scale.variance), max(dof, 1.0), shares, taken)
@@ -222,27 +229,45 @@ def _variance(weights: FloatArray, energy: FloatArray, noise: FloatArray, n_free
     return float(_pooled(prior.brownian_sd**2, prior.scale_weight, found, n_free))
 
 
+def _prior_covariance(
+    error: FloatArray,
+    n_free: float,
+    nodes: FloatArray,
+    prior: MisfitPrior,
+    noise: RowNoise | None,
+    scale: Scale,
+    curve: FloatArray | None,
+) -> FloatArray:
+    """Return what K is shrunk to: a Brownian motion, and amplitudes along the curve as far as the errors show them."""
+    age, told = -np.log(nodes), nodes >= TOLD_FROM
+    brownian = np.asarray(scale.variance * np.minimum(age[:, None], age[None, :]), dtype=np.float64)
+    if curve is None or scale.variance == 0 or np.isinf(prior.covariance_weight) or not told.any():
+        return brownian
+    block = np.ix_(told, told)
+    seen = brownian[block] if noise is None else brownian[block] + float(np.median(noise.amount)) * noise.unit[block]
+    amplitude = fit_amplitude(error[:, told], seen, curve[told], n_free, prior.amplitude_sd)
+    return np.asarray(brownian + amplitude**2 * np.outer(curve, curve), dtype=np.float64)
+
+
 def _fit_covariance(
-    error: FloatArray, n_free: float, nodes: FloatArray, prior: MisfitPrior, noise: RowNoise | None, scale: Scale
+    error: FloatArray, n_free: float, expected: FloatArray, prior: MisfitPrior, noise: RowNoise | None, scale: Scale
 ) -> tuple[FloatArray, FloatArray]:
-    """Return K and the errors less their noise.
+    """Return K and the errors less their noise; ``expected`` is what K is shrunk to.
 
     Notes
     -----
     With noise of covariance N_i, an error e = r + ε says of its misfit r ~ N(Ge, K − GK), G = K(K + N_i)⁻¹: the EM steps of K
     under its inverse-Wishart prior, from the prior on. They stay positive definite; without noise one step is Σ w eeᵀ as ever.
     """
-    age = -np.log(nodes)
-    brownian = np.asarray(scale.variance * np.minimum(age[:, None], age[None, :]), dtype=np.float64)
     weight, weights = prior.covariance_weight, scale.weights
     if noise is None or np.isinf(weight) or scale.variance == 0:
-        pooled = _pooled(brownian, weight, (weights[:, None] * error).T @ error, n_free)
+        pooled = _pooled(expected, weight, (weights[:, None] * error).T @ error, n_free)
         return np.asarray(pooled, dtype=np.float64), error
-    covariance, taken = brownian, error
+    covariance, taken = expected, error
     for _ in range(_NOISE_PASSES):
         taken, left = _without_noise(error, covariance, noise, weights)
         squares = (weights[:, None] * taken).T @ taken + n_free / len(error) * left
-        last, covariance = covariance, _pooled(brownian, weight, squares, n_free)
+        last, covariance = covariance, _pooled(expected, weight, squares, n_free)
         covariance = 0.5 * (covariance + covariance.T)
         if np.max(np.abs(covariance - last)) < 0.01 * np.max(np.abs(last)):
             break

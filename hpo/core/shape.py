@@ -12,7 +12,7 @@ run's own misfit, pinned to zero at t̂ = 1, and k a kernel over runs in multipl
 with x the centred logs of τ (and its square), TPP and N (:func:`size_coordinate`), and likeness = exp(−|η − η'|²/2ℓ²) of the
 two schedules' values. So a run borrows most from runs of its own schedule, something from all, and a size or τ far from the
 references widens its forecast by itself. Since the covariance is a product, references cost one n × n inverse. K is shrunk
-towards a Brownian motion in −log t̂; predictions are Student-t.
+towards a Brownian motion in −log t̂ and an amplitude along the family's curve; predictions are Student-t.
 
 Effects have a prior size of their own, not one relative to the misfit: runs that scatter widely for reasons unknown must not
 be explained by τ. So where the fitted misfit is above its prior, effect and schedule sds shrink by as much. Where a
@@ -76,6 +76,9 @@ class ShapeSettings:
     scale_dof : float
         Degrees of freedom of the law of a run's own scale: the fewer, the more its interval follows how far it has strayed so
         far (:func:`hpo.core.posterior.own_scale`). Infinite: all runs have the references' scale.
+    amplitude_sd : float
+        Prior scale of how much runs differ in how far they go along the family's curve, as a share of it
+        (:mod:`hpo.core.amplitude`); 0: only as far as K is learned.
     outlier_sd : float
         Bins further than this many sd from what all others say (spikes) lose their weight; infinite: none does.
 
@@ -97,13 +100,14 @@ class ShapeSettings:
     mean: str = "response"
     tail_dof: float = 4.0
     scale_dof: float = 1.0
+    amplitude_sd: float = 0.03
     outlier_sd: float = 4.0
 
     def __post_init__(self) -> None:
         for name in ("covariance_weight", "scale_weight", "outlier_sd"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be at least 0; found {getattr(self, name)!r}")
-        for name in ("brownian_sd", "template_sd", "schedule_sd", "schedule_effects"):
+        for name in ("brownian_sd", "template_sd", "schedule_sd", "schedule_effects", "amplitude_sd"):
             if not 0 <= getattr(self, name) <= LARGEST:
                 raise ValueError(f"{name} must be in [0, {LARGEST:g}]; found {getattr(self, name)!r}")
         if not 1 / LARGEST <= self.schedule_length <= LARGEST:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hpo.core.amplitude import travelled
 from hpo.core.coordinates import Coordinates
 from hpo.core.misfit import MisfitPrior, RowNoise, fit_misfit, fit_scale, noise_modes
 from hpo.core.noise import CurveNoise, FamilyNoise
@@ -91,7 +92,12 @@ def fit_shape(
     target = residuals[:, keep] - (0.0 if means is None else means[:, keep])
     centre = np.array([np.mean([run.controls[c] for run in runs]) for c in controls])
     prior = MisfitPrior(
-        settings.brownian_sd, settings.scale_weight, settings.covariance_weight, settings.tail_dof, settings.scale_dof
+        settings.brownian_sd,
+        settings.scale_weight,
+        settings.covariance_weight,
+        settings.tail_dof,
+        settings.scale_dof,
+        settings.amplitude_sd,
     )
     effects = run_kernel(runs, runs, controls, centre, replace(settings, template_sd=0.0))
     rest = settings.template_sd**2 + np.eye(len(runs))
@@ -109,7 +115,7 @@ def fit_shape(
         last, share = share, min(1.0, settings.brownian_sd / max(scale, 1e-300))
         if settings.brownian_sd == 0 or abs(share - last) < 1e-3:
             break
-    misfit = fit_misfit(errors, n_free, nodes, prior, rows, modes)
+    misfit = fit_misfit(errors, n_free, nodes, prior, rows, modes, travelled(residuals[:, keep], nodes))
     used = _with_effects(settings, last)
     own = slice(len(runs))
     fitted = (misfit.covariance, misfit.dof, used, centre, tuple(runs), inverse, solved, misfit.shares[own], misfit.taken[own])
