@@ -198,6 +198,7 @@ class Shape:
     shares: FloatArray = field(repr=False)
     taken: FloatArray = field(repr=False)
     noise: FamilyNoise | None = field(default=None, repr=False)
+    inflation: float = 1.0
 
     def predict(self, runs: Sequence[Coordinates]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return what is expected of new runs, m left out.
@@ -217,14 +218,16 @@ class Shape:
     def _predict(self, runs: Sequence[Coordinates]) -> _Expected:
         new = _stacked(runs, self.controls, self.centre)
         cross = _kernel(*new, *self._known, self.controls, self.settings)
-        across = _kernel(*new, *new, self.controls, self.settings) - cross @ self.inverse @ cross.T
+        borrowed = cross @ self.inverse
+        across = self.inflation * (_kernel(*new, *new, self.controls, self.settings) - borrowed @ cross.T)
+        across -= (self.inflation - 1.0) * borrowed @ borrowed.T  # the references' noise counts by itself
         values, vectors = np.linalg.eigh(0.5 * (across + across.T))
         leading = slice(max(values.size - MAX_SHARED, 0), None)
         loadings = vectors[:, leading] * np.sqrt(np.maximum(values[leading], 0.0))
         left = np.maximum(np.diag(across) - np.sum(loadings**2, axis=1), 0.0)
-        found = (cross @ self.solved, loadings, 1.0 + left, cross @ self.inverse)
-        mean, loadings, own, borrowed = (np.asarray(x, dtype=np.float64) for x in found)
-        return mean, loadings, own, borrowed
+        found = (cross @ self.solved, loadings, 1.0 + left, borrowed)
+        mean, loadings, own, weights = (np.asarray(x, dtype=np.float64) for x in found)
+        return mean, loadings, own, weights
 
     def predict_all(self, recipes: Sequence[Recipe | None]) -> _Expected:
         """Return :meth:`predict` and H, shape (n_runs, n_references), the weights of the references in the mean.

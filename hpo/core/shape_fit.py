@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hpo.core.amplitude import travelled
 from hpo.core.coordinates import Coordinates
-from hpo.core.misfit import MisfitPrior, RowNoise, fit_misfit, fit_scale, noise_modes
+from hpo.core.misfit import JUDGED_FROM, MisfitPrior, RowNoise, fit_misfit, fit_scale, noise_modes
 from hpo.core.noise import CurveNoise, FamilyNoise
 from hpo.core.shape import NODES, Shape, ShapeSettings, run_kernel
 
@@ -103,26 +103,43 @@ def fit_shape(
     rest = settings.template_sd**2 + np.eye(len(runs))
     noise = FamilyNoise.of(noises, nodes)
     modes = None if noise is None else noise_modes(nodes, RowNoise(noise.rows, noise.points))
-    share = 0.0 if settings.brownian_sd > 0 else 1.0
+    share, inflation = (0.0 if settings.brownian_sd > 0 else 1.0), 1.0
     others = (kin or Kin.none()).at(keep)
     for _ in range(_SHARE_PASSES):  # from no effects at all: two runs that scatter widely stay unexplained
-        inverse: FloatArray = np.asarray(np.linalg.inv(rest + share**2 * effects), dtype=np.float64)
+        inverse: FloatArray = np.asarray(np.linalg.inv(rest + share**2 / inflation * effects), dtype=np.float64)
         solved, n_free = inverse @ target, float(np.trace(inverse))  # also the regression errors: R − k(k + 1)⁻¹R
         amounts = _noise_amounts(inverse, noise)
         rows = None if noise is None else RowNoise(noise.rows, np.concatenate((amounts, others.amounts)))
         errors, n_free = np.concatenate((solved, others.errors)), n_free + others.n_free
         scale = float(np.sqrt(fit_scale(errors, n_free, nodes, prior, rows, modes).variance))
-        last, share = share, min(1.0, settings.brownian_sd / max(scale, 1e-300))
-        if settings.brownian_sd == 0 or abs(share - last) < 1e-3:
+        last, share = (share, inflation), min(1.0, settings.brownian_sd / max(scale, 1e-300))
+        inflation = 1.0 if noise is None else _inflation(solved, float(np.trace(inverse)), noise, nodes, scale**2)
+        if settings.brownian_sd == 0 or max(abs(share - last[0]), abs(last[1] / inflation - 1.0)) < 1e-3:
             break
     misfit = fit_misfit(errors, n_free, nodes, prior, rows, modes, travelled(residuals[:, keep], nodes))
-    used = _with_effects(settings, last)
+    used = _with_effects(settings, last[0] / np.sqrt(last[1]))
     own = slice(len(runs))
     fitted = (misfit.covariance, misfit.dof, used, centre, tuple(runs), inverse, solved, misfit.shares[own], misfit.taken[own])
-    return Shape(nodes, controls, *fitted, noise=noise)
+    return Shape(nodes, controls, *fitted, noise=noise, inflation=last[1])
 
 
 _SHARE_PASSES = 8
+
+
+def _inflation(errors: FloatArray, n_free: float, noise: FamilyNoise, nodes: FloatArray, variance: float) -> float:
+    """Return by how much noise of the references' final values raises the variance that their regression leaves.
+
+    That noise is one for all nodes of a run, and would be taken for effects. Compared are means over the nodes. What runs share
+    of it (one order of data) is in their common curve and leaves no errors: the errors bound it.
+    """
+    judged = nodes >= JUDGED_FROM
+    age = -np.log(nodes[judged])
+    expected = variance * float(np.mean(np.minimum(age[:, None], age[None, :]))) if age.size else 0.0
+    if expected <= 0:
+        return 1.0
+    told = float(np.median(noise.points)) * noise.end
+    seen = float(np.sum(np.mean(errors[:, judged], axis=1) ** 2)) / max(n_free, 1e-12)
+    return max(1.0, min(1.0 + told / expected, seen / expected))
 
 
 def _noise_amounts(inverse: FloatArray, noise: FamilyNoise | None) -> FloatArray:
