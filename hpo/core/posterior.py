@@ -20,7 +20,8 @@ from scipy.linalg import block_diag, eigh
 from scipy.linalg.lapack import dpotrf, dpotri
 
 FloatArray = NDArray[np.float64]
-_OUTLIER_PASSES = 3
+_FEWEST_OUTLIERS, _OUTLIER_SHARE = 3, 0.1
+"""So many bins of a prefix may lose their weight, at least, or that share of them if it is more."""
 OWN_COMPONENTS = 3
 MOSTLY_NOISE = 0.5
 LEAST_NOISE = 1e-3
@@ -115,7 +116,8 @@ def tempered(prefix: Prefix, covariance: FloatArray, outlier_sd: float) -> Prefi
     """
     noise = prefix.noise.copy()
     inverse = _inverse(prefix.scatter(covariance, prefix.own + float(prefix.loadings @ prefix.loadings)))
-    for _ in range(_OUTLIER_PASSES if noise.size >= 3 and outlier_sd < np.inf else 0):
+    most = max(_FEWEST_OUTLIERS, int(_OUTLIER_SHARE * noise.size))
+    for _ in range(most if noise.size >= 3 and outlier_sd < np.inf else 0):
         ones = inverse.sum(axis=1)
         total = ones.sum()
         scale = np.maximum(inverse.diagonal() - ones**2 / total, 1e-300)

@@ -6,6 +6,7 @@ that effects have (see :mod:`hpo.core.shape`), and so on until it stands.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -117,7 +118,7 @@ def fit_shape(
         if settings.brownian_sd == 0 or max(abs(share - last[0]), abs(last[1] / inflation - 1.0)) < 1e-3:
             break
     misfit = fit_misfit(errors, n_free, nodes, prior, rows, modes, travelled(residuals[:, keep], nodes))
-    used = _with_effects(settings, last[0] / np.sqrt(last[1]))
+    used = _with_effects(settings, last[0] / math.sqrt(last[1]))
     own = slice(len(runs))
     fitted = (misfit.covariance, misfit.dof, used, centre, tuple(runs), inverse, solved, misfit.shares[own], misfit.taken[own])
     return Shape(nodes, controls, *fitted, noise=noise, inflation=last[1])
