@@ -1,9 +1,10 @@
 """One run's misfit: the covariance K over t̂ of its departures from its family's shape.
 
-K is estimated from the errors that references leave, shrunk to a Brownian motion in −log t̂, whose scale is estimated too,
-and an amplitude of the run's own along its family's curve (:mod:`hpo.core.amplitude`). Runs that follow the family badly count less in it, by the weights of a Student-t: a few wild runs of a study must not set the
-interval, nor the weights of early against late points, of all others. References scatter about their own true curves too;
-where that noise is known, K is estimated without it.
+K is estimated from the errors that references leave, shrunk to a Brownian motion in −log t̂, whose scale is estimated too, and
+an amplitude of the run's own along its family's curve (:mod:`hpo.core.amplitude`). Runs that follow the family badly count less
+in it, by the weights of a Student-t: a few wild runs of a study must not set the interval, nor the weights of early against
+late points, of all others. References scatter about their own true curves too; where that noise is known, K is estimated
+without it.
 
 Deviations
 ----------

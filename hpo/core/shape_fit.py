@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.core.amplitude import travelled
+from hpo.core.amplitude import BURN_IN, travelled
 from hpo.core.coordinates import Coordinates
 from hpo.core.misfit import JUDGED_FROM, MisfitPrior, RowNoise, fit_misfit, fit_scale, noise_modes
 from hpo.core.noise import CurveNoise, FamilyNoise
@@ -76,7 +76,7 @@ def fit_shape(
     Parameters
     ----------
     residuals : ndarray, shape (n_runs, N_BINS)
-        Rows of :func:`residuals_at_nodes`; nodes that any run lacks are left out.
+        Rows of :func:`residuals_at_nodes`; nodes that a run lacks are left out, unless few do and much would be lost.
     runs : sequence of Coordinates
         Of each reference.
     controls : tuple of str
@@ -88,9 +88,10 @@ def fit_shape(
     kin : Kin, optional
         What the same model's other schedules say of one run's misfit: it helps to estimate K, nothing else.
     """
-    keep = np.all(np.isfinite(residuals), axis=0)
+    keep = _used_nodes(np.isfinite(residuals))
     nodes = NODES[keep]
-    target = residuals[:, keep] - (0.0 if means is None else means[:, keep])
+    expected = np.zeros((len(runs), nodes.size)) if means is None else means[:, keep]
+    target = with_late_starts(residuals[:, keep] - expected)
     centre = np.array([np.mean([run.controls[c] for run in runs]) for c in controls])
     prior = MisfitPrior(
         settings.brownian_sd,
@@ -117,7 +118,7 @@ def fit_shape(
         inflation = 1.0 if noise is None else _inflation(solved, float(np.trace(inverse)), noise, nodes, scale**2)
         if settings.brownian_sd == 0 or max(abs(share - last[0]), abs(last[1] / inflation - 1.0)) < 1e-3:
             break
-    misfit = fit_misfit(errors, n_free, nodes, prior, rows, modes, travelled(residuals[:, keep], nodes))
+    misfit = fit_misfit(errors, n_free, nodes, prior, rows, modes, travelled(target + expected, nodes))
     used = _with_effects(settings, last[0] / math.sqrt(last[1]))
     own = slice(len(runs))
     fitted = (misfit.covariance, misfit.dof, used, centre, tuple(runs), inverse, solved, misfit.shares[own], misfit.taken[own])
@@ -125,6 +126,32 @@ def fit_shape(
 
 
 _SHARE_PASSES = 8
+MOST_LATE = 0.25
+"""Share of the references that may begin after a node: their rows are carried back to it."""
+
+
+def _used_nodes(known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which nodes to use: those that all runs have, if these begin early, else those that most have."""
+    common = known.all(axis=0)
+    begins_early = bool(common.any()) and NODES[int(np.argmax(common))] <= BURN_IN
+    return common if begins_early else np.asarray(known.mean(axis=0) >= 1.0 - MOST_LATE)
+
+
+def with_late_starts(rows: FloatArray) -> FloatArray:
+    """Return the rows, shape (n_runs, n_nodes), with what a run lacks at first carried back from its first value.
+
+    A run that is logged later than the others keeps its distance from their mean, as a Brownian motion in −log t̂ would.
+    """
+    known = np.isfinite(rows)
+    if known.all() or not known.any(axis=1).all():
+        return rows
+    whole = known.all(axis=1)
+    filled = rows.copy()
+    for i in np.flatnonzero(~whole):
+        first = int(np.argmax(known[i]))
+        mean = np.mean(rows[whole], axis=0)
+        filled[i, :first] = mean[:first] + rows[i, first] - mean[first]
+    return filled
 
 
 def _inflation(errors: FloatArray, n_free: float, noise: FamilyNoise, nodes: FloatArray, variance: float) -> float:
