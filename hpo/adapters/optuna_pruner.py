@@ -10,6 +10,7 @@ training) the last decision stands, except that a NaN, an infinity or sustained 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -21,12 +22,13 @@ from optuna.trial import FrozenTrial
 
 from hpo.adapters.model_files import read_model
 from hpo.adapters.optuna_audit import Audit, Claim
+from hpo.adapters.optuna_hands import Orders
 from hpo.adapters.optuna_record import PRUNER_REASONS, DecisionLog, TrialDecision, record_of
 from hpo.adapters.optuna_scale import KINDS, Kind
-from hpo.adapters.optuna_trials import AnyTrial, FamilyOf, Follower, RecipeOf, TotalSteps, TrialReader
+from hpo.adapters.optuna_trials import AnyTrial, FamilyOf, Follower, FunctionError, RecipeOf, TotalSteps, TrialReader
 from hpo.adapters.optuna_view import StudyView
 from hpo.core.curve import Curve
-from hpo.core.decision import StoppingSettings, check_values
+from hpo.core.decision import REASONS, StoppingSettings, check_values
 from hpo.core.model import CollapseModel
 
 Mode = Literal["act", "shadow", "audit"]
@@ -112,7 +114,7 @@ class CollapsePruner(BasePruner):
         self._audit_share = 0.05 if mode == "audit" and audit == 0 else float(audit)
         self._transform = transform
         self._log = DecisionLog(log)
-        self._by_hand: dict[int, Literal["keep", "stop"]] = {}
+        self._by_hand = Orders()
         self._start()
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
@@ -123,7 +125,11 @@ class CollapsePruner(BasePruner):
             return self._answer(study, _not_judged(trial, "no_reports"))
         view = self.view_of(study)
         with view.lock, np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # values may be 1e300
-            return self._answer(study, self._decide(view, study, trial))
+            try:
+                return self._answer(study, self._decide(view, study, trial))
+            except FunctionError as failure:
+                self._reader.complain(failure)
+                return self._answer(study, self._overrule(view, study, _on_values_alone(trial, str(failure))))
 
     def decision(self, trial_number: int, study: Study | None = None) -> TrialDecision | None:
         """Return the last decision about a trial in this process, None if there was none.
@@ -136,19 +142,30 @@ class CollapsePruner(BasePruner):
         name = self._last_study if study is None else study.study_name
         return self._decisions.get((name, trial_number))
 
-    def keep(self, trial_number: int) -> None:
-        """Let a trial go on whatever its forecast; only a non-finite value still stops it."""
-        self._by_hand[trial_number] = "keep"
+    def keep(self, trial_number: int, study: Study | None = None) -> None:
+        """Let a trial go on whatever its forecast; only a non-finite value still stops it.
 
-    def stop(self, trial_number: int) -> None:
-        """Stop a trial at its next report."""
-        self._by_hand[trial_number] = "stop"
+        Parameters
+        ----------
+        study : Study, optional
+            Needed only where one pruner serves several studies.
+
+        Raises
+        ------
+        ValueError
+            The pruner serves several studies, and none is given.
+        """
+        self._by_hand.give("keep", trial_number, None if study is None else study.study_name, self._served)
+
+    def stop(self, trial_number: int, study: Study | None = None) -> None:
+        """Stop a trial at its next report, in shadow mode as well; ``study`` and errors as for :meth:`keep`."""
+        self._by_hand.give("stop", trial_number, None if study is None else study.study_name, self._served)
 
     def horizon(self, study: Study, trial: AnyTrial) -> float | None:
         """Return the last step of a full run of this trial, None while it is unknown."""
         view = self.view_of(study)
         with view.lock:
-            return view.horizon_of(trial)[0]
+            return view.horizon_if_known(trial)
 
     def view_of(self, study: Study) -> StudyView:
         """Return what this process knows of a study with one objective; the pruner's decisions follow from it."""
@@ -176,9 +193,10 @@ class CollapsePruner(BasePruner):
         self._views: WeakKeyDictionary[Study, StudyView] = WeakKeyDictionary()
         self._decisions: dict[tuple[str, int], TrialDecision] = {}
         self._last_study = ""
+        self._served: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        transient = {"_views", "_decisions", "_last_study"}
+        transient = {"_views", "_decisions", "_last_study", "_served"}
         return {key: value for key, value in self.__dict__.items() if key not in transient}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -232,7 +250,7 @@ class CollapsePruner(BasePruner):
 
     def _overrule(self, view: StudyView, study: Study, record: TrialDecision) -> TrialDecision:
         """Return the answer: the rule's, unless a person, the audit or shadow mode says otherwise."""
-        number, hand = record.trial, self._by_hand.get(record.trial)
+        number, hand = record.trial, self._by_hand.about(study.study_name, record.trial)
         if hand == "stop":
             return _changed(record, "stopped_by_hand", pruned=True)
         if record.action != "stop" or (hand == "keep" and record.reason != "non_finite"):
@@ -249,6 +267,7 @@ class CollapsePruner(BasePruner):
     def _answer(self, study: Study, record: TrialDecision) -> bool:
         """Keep and log a decision; return its answer."""
         self._last_study = study.study_name
+        self._served.add(self._last_study)
         self._decisions[self._last_study, record.trial] = record
         self._log.write(self._last_study, record)
         return record.pruned
@@ -269,9 +288,19 @@ def _claim(view: StudyView, record: TrialDecision) -> Claim:
     return Claim(record.p_best or 0.0, best, min(ends, default=float("-inf")))
 
 
-def _not_judged(trial: FrozenTrial, reason: str) -> TrialDecision:
-    step = max(trial.intermediate_values, default=None)
-    return TrialDecision(trial.number, step, "continue", False, reason, PRUNER_REASONS[reason])
+def _not_judged(trial: FrozenTrial, reason: str, detail: str = "") -> TrialDecision:
+    return TrialDecision(trial.number, _last_step(trial), "continue", False, reason, detail or PRUNER_REASONS[reason])
+
+
+def _on_values_alone(trial: FrozenTrial, failure: str) -> TrialDecision:
+    """Return the decision about a trial for which a function of the user's fails: only a non-finite value stops it."""
+    if all(isfinite(value) for value in trial.intermediate_values.values()):
+        return _not_judged(trial, "function_failed", failure)
+    return TrialDecision(trial.number, _last_step(trial), "stop", True, "non_finite", REASONS["non_finite"])
+
+
+def _last_step(trial: FrozenTrial) -> int | None:
+    return max(trial.intermediate_values, default=None)
 
 
 def _checked_steps(total_steps: TotalSteps) -> TotalSteps:

@@ -6,6 +6,7 @@ that cannot be right (a learning rate of 0) counts as not said.
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,14 @@ _AT_ONCE = 64  # more new reports than this are taken faster by sorting them all
 _MAY_BE_ZERO = {"weight_decay", "base_weight_decay", "warmup_fraction"}
 
 
+class FunctionError(Exception):
+    """A function that the user gave raised an error, or returned what it must not; the text says which, for which trial."""
+
+    def __init__(self, name: str, trial: AnyTrial, what: str) -> None:
+        super().__init__(f"{name} {what} for trial {trial.number}")
+        self.name = name
+
+
 class Identity(TypedDict):
     """Fields of a curve that do not come from its reports."""
 
@@ -64,36 +73,62 @@ class TrialReader:
         Horizon of all trials, or of one; None reads ``user_attrs["total_steps"]``.
     recipe, family : callable or None
         None reads the usual names.
+
+    Notes
+    -----
+    Every method raises :class:`FunctionError` where a function of the user's does not answer as it must. Whoever catches
+    it goes on without the trial and tells the user with :meth:`complain`.
     """
 
     total_steps: TotalSteps = None
     recipe: RecipeOf | None = None
     family: FamilyOf | None = None
+    _complained: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    def complain(self, failure: FunctionError) -> None:
+        """Warn of a failure; of the same function only once."""
+        if failure.name not in self._complained:
+            self._complained.add(failure.name)
+            text = f"{failure}; a trial for which {failure.name} fails is not judged and teaches nothing"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def stated_horizon(self, trial: AnyTrial) -> float | None:
-        """Return the horizon that the user stated for a trial; None if none, or if it is not a number above 0."""
-        said = self.total_steps(trial) if callable(self.total_steps) else self.total_steps
-        return _number(trial.user_attrs.get("total_steps") if self.total_steps is None else said)
+        """Return the horizon that the user stated for a trial; None if none, or if an attribute is not a number above 0."""
+        if self.total_steps is None:
+            return _number(trial.user_attrs.get("total_steps"))
+        if not callable(self.total_steps):
+            return _number(self.total_steps)
+        said = _asked("total_steps", self.total_steps, trial)
+        number = _number(said)
+        if said is not None and number is None:
+            raise FunctionError("total_steps", trial, f"must return a number above 0 or None; it returned {said!r}")
+        return number
 
     def recipe_of(self, trial: FrozenTrial) -> Recipe | None:
-        """Return the recipe of a trial, None if nothing of it is known.
-
-        Raises
-        ------
-        ValueError
-            The user's ``recipe`` returned something else.
-        """
+        """Return the recipe of a trial, None if nothing of it is known."""
         if self.recipe is None:
             return guess_recipe(trial, self.stated_horizon(trial))
-        made = self.recipe(trial)
+        made = _asked("recipe", self.recipe, trial)
         if made is not None and not isinstance(made, Recipe):
-            raise ValueError(f"recipe must return a Recipe or None; found {made!r}")
+            raise FunctionError("recipe", trial, f"must return a Recipe or None; it returned {made!r}")
         return made
 
     def label_of(self, trial: FrozenTrial) -> str:
         """Return the family label of a trial; empty if none is stated."""
-        label = trial.user_attrs.get("family") if self.family is None else self.family(trial)
-        return "" if label is None else str(label)
+        if self.family is None:
+            label = trial.user_attrs.get("family")
+            return "" if label is None else str(label)
+        said = _asked("family", self.family, trial)
+        return "" if said is None else _asked("family", str, trial, said)
+
+    def check(self, trial: FrozenTrial) -> None:
+        """Ask every function that the user gave about a trial."""
+        if callable(self.total_steps):
+            self.stated_horizon(trial)
+        if self.recipe is not None:
+            self.recipe_of(trial)
+        if self.family is not None:
+            self.label_of(trial)
 
     def identity_of(self, trial: FrozenTrial) -> Identity:
         """Return what a trial's curve says of whose it is, running or finished alike."""
@@ -103,6 +138,14 @@ class TrialReader:
             "family": self.label_of(trial),
             "settings": dict(trial.params),
         }
+
+
+def _asked(name: str, function: Callable[[Any], Any], trial: AnyTrial, *of: Any) -> Any:
+    """Return what a function of the user's answers about a trial, or about ``of``."""
+    try:
+        return function(*of or (trial,))
+    except Exception as error:  # whatever it is, it must not end the study
+        raise FunctionError(name, trial, f"raised {type(error).__name__}: {error}") from error
 
 
 def guess_recipe(trial: FrozenTrial, total_steps: float | None = None) -> Recipe | None:

@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 from hpo.adapters.optuna_audit import Audit
 from hpo.adapters.optuna_references import References
 from hpo.adapters.optuna_scale import TYPICAL_FALL, Extremes, Kind, Scale, extremes_of, kind_for, late_fall
-from hpo.adapters.optuna_trials import AnyTrial, Follower, Horizons, TrialReader, finished_curve
+from hpo.adapters.optuna_trials import AnyTrial, Follower, FunctionError, Horizons, TrialReader, finished_curve
 from hpo.core.curve import Curve
 from hpo.core.decision import Decision, StoppingSettings, SweepState, decide, is_decided_early
 from hpo.core.model import CollapseModel
@@ -118,6 +118,21 @@ class StudyView:
         horizon = self._horizons.settle(stated)
         return horizon, "" if horizon is not None else self._horizons.explain(stated)
 
+    def horizon_if_known(self, trial: AnyTrial) -> float | None:
+        """Return a trial's horizon; None while it is unknown, also because the user's function fails."""
+        try:
+            return self.horizon_of(trial)[0]
+        except FunctionError:
+            return None
+
+    def finished_curve(self, trial: FrozenTrial) -> Curve | None:
+        """Return the curve of a finished trial as it labels itself; None where a function of the user's fails."""
+        try:
+            return finished_curve(trial, self.scale, self.horizon_of(trial)[0], self.reader)
+        except FunctionError as failure:
+            self.reader.complain(failure)
+            return None
+
     def follow(self, trial: FrozenTrial) -> Follower:
         """Return the follower of a running trial, with all its reports taken."""
         scale, (horizon, _) = self.scale, self.horizon_of(trial)
@@ -202,7 +217,10 @@ class StudyView:
         if trial.state == TrialState.COMPLETE and trial.value is not None:
             values = np.array([*trial.intermediate_values.values(), trial.value], dtype=np.float64)
             self._extremes = self._extremes.including(extremes_of(self._sign * values))
-            self._horizons.add(self.reader.stated_horizon(trial), trial)
+            try:
+                self._horizons.add(self.reader.stated_horizon(trial), trial)
+            except FunctionError as failure:
+                self.reader.complain(failure)
 
     def _has_new_terms(self, trials: Sequence[FrozenTrial]) -> bool:
         """Settle horizons and scale anew; return True if what was learned under the old ones is void."""
@@ -226,8 +244,8 @@ class StudyView:
         """Return what values without a log are divided by, from the first complete curves; None while there are too few."""
         falls: list[float] = []
         for trial in sorted((t for t in trials if t.state == TrialState.COMPLETE), key=_order):
-            curve = finished_curve(trial, self.scale, self.horizon_of(trial)[0], self.reader)
-            if is_reference(curve):
+            curve = self.finished_curve(trial)
+            if curve is not None and is_reference(curve):
                 falls.append(late_fall(curve))
             if len(falls) == SPREAD_FROM:
                 typical = median(falls) / TYPICAL_FALL
@@ -244,13 +262,27 @@ class StudyView:
         would_have_spent = self.pending.pop(trial.number, None)
         if trial.state == TrialState.FAIL or (trial.state == TrialState.PRUNED and not trial.intermediate_values):
             return
-        if trial.state == TrialState.PRUNED:
-            decision = self.judge(self._curve(trial), sum(self._spent.values()))
-            if decision.action == "stop":
-                self._spent[trial.number] = decision.error_spent
-            return
-        if self._counts_would_be_stops and would_have_spent is not None:
+        counts = trial.state == TrialState.PRUNED or self._counts_would_be_stops
+        if counts and would_have_spent is not None:
             self._spent[trial.number] = would_have_spent
+        try:
+            self.reader.check(trial)
+            if trial.state == TrialState.PRUNED:
+                self._learn_stop(trial)
+            else:
+                self._learn_end(trial)
+        except FunctionError as failure:
+            self.reader.complain(failure)
+
+    def _learn_stop(self, trial: FrozenTrial) -> None:
+        """Take up a PRUNED trial: where the rule stops it as well, that has spent its P(best)."""
+        self._spent.pop(trial.number, None)
+        decision = self.judge(self._curve(trial), sum(self._spent.values()))
+        if decision.action == "stop":
+            self._spent[trial.number] = decision.error_spent
+
+    def _learn_end(self, trial: FrozenTrial) -> None:
+        """Take up a COMPLETE trial."""
         level = self.final_level(trial)
         self.audit.settle(trial.number, level)
         if isfinite(level):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import warnings
 
 import numpy as np
@@ -364,6 +365,35 @@ def test_a_hand_overrules_the_forecast(study: optuna.Study) -> None:
     pruner.stop(7)
     assert first_stop(study, curve(2.5, steps())) == 5
     assert pruner.decision(7).reason == "stopped_by_hand"
+
+
+@pytest.mark.parametrize("order", ["keep", "stop"])
+def test_in_shadow_mode_a_hand_still_stops_and_keeps(study: optuna.Study, order: str) -> None:
+    pruner = attach(study, mode="shadow")
+    add_family(study)
+    getattr(pruner, order)(6)
+    assert first_stop(study, curve(4.0, steps()[:-1])) == (5 if order == "stop" else 0)
+    assert pruner.decision(6).reason == ("stopped_by_hand" if order == "stop" else "kept_by_hand")
+
+
+def test_an_order_is_for_one_trial_of_one_study(open_storage) -> None:
+    first, second = (optuna.create_study(storage=open_storage("memory")) for _ in range(2))
+    pruner = second.pruner = attach(first)
+    pruner.stop(0)  # before any study: for the first that is served
+    assert first_stop(first, curve(3.0, steps())) == 5
+    assert first_stop(second, curve(3.0, steps())) == 0
+    with pytest.raises(ValueError, match="study must be given where one pruner serves several"):
+        pruner.stop(1)
+    pruner.stop(1, first)
+    assert first_stop(first, curve(3.0, steps())) == 5
+    assert first_stop(second, curve(3.0, steps())) == 0
+
+
+def test_an_order_outlives_pickling(study: optuna.Study) -> None:
+    pruner = attach(study)
+    pruner.stop(0)
+    study.pruner = pickle.loads(pickle.dumps(pruner))
+    assert first_stop(study, curve(3.0, steps())) == 5
 
 
 def test_the_margin_spares_what_is_only_a_little_worse(open_storage) -> None:

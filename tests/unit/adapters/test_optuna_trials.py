@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from hpo import Recipe
 from hpo.adapters.optuna_scale import Scale
-from hpo.adapters.optuna_trials import Follower, Horizons, TrialReader, guess_recipe
+from hpo.adapters.optuna_trials import Follower, FunctionError, Horizons, TrialReader, guess_recipe
 from hpo.core.schedules import schedule, unknown_schedule
 
 
@@ -46,8 +46,8 @@ def test_a_named_schedule_is_understood_or_kept_as_a_label(name: str, expected: 
     assert made.schedule == expected
 
 
-def test_a_recipe_of_another_type_is_refused() -> None:
-    with pytest.raises(ValueError, match="recipe must return"):
+def test_a_recipe_of_another_type_is_a_failure() -> None:
+    with pytest.raises(FunctionError, match="recipe must return a Recipe or None; it returned 3 for trial"):
         TrialReader(recipe=lambda _: 3).recipe_of(trial())  # type: ignore[arg-type,return-value]
 
 
