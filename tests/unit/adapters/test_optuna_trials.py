@@ -60,7 +60,6 @@ def test_a_recipe_of_another_type_is_a_failure() -> None:
         (None, {"total_steps": 0}, None),
         (lambda t: t.user_attrs["epochs"], {"epochs": 7}, 7),
         (lambda t: None, {}, None),
-        (lambda t: -3, {}, None),
     ],
 )
 def test_the_stated_horizon(given: Any, attributes: dict[str, Any], expected: float | None) -> None:
