@@ -4,7 +4,7 @@ Each scenario is a study of trials whose final values are fixed beforehand; a pr
 other. The curve family of a study is drawn from its seed (:func:`family_curve`); ``--seeds`` says how many studies, and
 ``--first-seed`` moves on to others than those that anything was tuned on.
 
-    python -m bench.pruner_scenarios --seeds 200 --json
+    python -m bench.pruner_scenarios --first-seed 3000 --seeds 200 --rows bench/results/pruner_scenarios.jsonl
 """
 
 from __future__ import annotations
@@ -15,17 +15,21 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import numpy as np
 import optuna
 from numpy.typing import NDArray
 
+from hpo.adapters.json_line import json_object
 from hpo.adapters.optuna_pruner import CollapsePruner
 
 FloatArray = NDArray[np.float64]
+Row = dict[str, Any]
+"""One pruner's indicators on the studies of one seed."""
 N_REPORTS = 100
 
 
@@ -207,17 +211,45 @@ def _late(make: Callable[[Scenario], optuna.pruners.BasePruner], scenario: Scena
     }
 
 
-def table(pruners: Sequence[str], seeds: Sequence[int], jobs: int = 1) -> dict[str, dict[str, float]]:
-    """Return the mean of each indicator by pruner."""
-    rows: dict[str, dict[str, float]] = {}
-    for pruner in pruners:
-        if jobs == 1:
-            found = [measure(pruner, seed) for seed in seeds]
-        else:
-            with ProcessPoolExecutor(jobs) as pool:
-                found = list(pool.map(partial(measure, pruner), seeds, chunksize=4))
-        rows[pruner] = {key: float(np.nanmean([f[key] for f in found])) for key in found[0]}
-    return rows
+def play_all(pruners: Sequence[str], seeds: Sequence[int], jobs: int, rows: Path | None) -> list[Row]:
+    """Return a row for each seed and pruner; those found in the file ``rows`` are not played again, new ones appended."""
+    known = [] if rows is None or not rows.exists() else read_rows(rows)
+    done = {(row["pruner"], row["seed"]) for row in known}
+    wanted = [(pruner, seed) for seed in seeds for pruner in pruners]
+    todo = [one for one in wanted if one not in done]
+    with ExitStack() as stack:
+        play = map if jobs == 1 else stack.enter_context(ProcessPoolExecutor(jobs)).map
+        file = None if rows is None else stack.enter_context(_to_append(rows))
+        for (pruner, seed), found in zip(todo, play(measure, *zip(*todo, strict=True)) if todo else (), strict=True):
+            known.append({"pruner": pruner, "seed": seed, **found})
+            if file is not None:
+                print(json.dumps(known[-1]), file=file, flush=True)
+    return [row for row in known if (row["pruner"], row["seed"]) in set(wanted)]
+
+
+def _to_append(path: Path) -> TextIO:
+    """Return the file open at its end, a torn last line closed."""
+    file = path.open("a+", encoding="utf-8")
+    file.seek(0)
+    if file.read()[-1:] not in ("", "\n"):
+        file.write("\n")
+    return file
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Return the rows of a file that an earlier run wrote; a last line that was cut short is left out."""
+    found = (json_object(line) for line in path.read_text(encoding="utf-8").splitlines())
+    return [row for row in found if row is not None]
+
+
+def table(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """Return the number of studies and the mean of each indicator by pruner; NaN is left out of a mean."""
+    out: dict[str, dict[str, float]] = {}
+    for pruner in dict.fromkeys(row["pruner"] for row in rows):
+        mine = [row for row in rows if row["pruner"] == pruner]
+        columns = [key for key in mine[0] if key not in ("pruner", "seed")]
+        out[pruner] = {"studies": len(mine)} | {key: float(np.nanmean([row[key] for row in mine])) for key in columns}
+    return out
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -227,17 +259,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--pruners", nargs="+", default=list(PRUNERS), choices=list(PRUNERS), metavar="NAME")
+    parser.add_argument("--rows", type=Path, help="JSONL file of what was played, a line a study; an ended run goes on there")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
     options = parser.parse_args(arguments)
-    rows = table(options.pruners, range(options.first_seed, options.first_seed + options.seeds), options.jobs)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    found = table(play_all(options.pruners, seeds, options.jobs, options.rows))
     if options.json:
-        print(json.dumps({"seeds": options.seeds, "first_seed": options.first_seed, "pruners": rows}, indent=2))
+        print(json.dumps({"seeds": options.seeds, "first_seed": options.first_seed, "pruners": found}, indent=2))
         return 0
-    columns = list(next(iter(rows.values())))
-    print("| pruner | " + " | ".join(columns) + " |")
-    print("|---" * (len(columns) + 1) + "|")
-    for name, row in rows.items():
-        print(f"| {name} | " + " | ".join(f"{100 * row[c]:.1f} %" for c in columns) + " |")
+    columns = [c for c in next(iter(found.values())) if c != "studies"]
+    print("| pruner | studies | " + " | ".join(columns) + " |")
+    print("|---" * (len(columns) + 2) + "|")
+    for name, row in found.items():
+        print(f"| {name} | {row['studies']} | " + " | ".join(f"{100 * row[c]:.1f} %" for c in columns) + " |")
     return 0
 
 
