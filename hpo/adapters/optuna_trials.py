@@ -42,6 +42,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "base_weight_decay": ("base_weight_decay",),
 }
 _SCHEDULE_NAMES = ("schedule", "lr_schedule", "lr_scheduler", "lr_scheduler_type", "scheduler")
+_SCHEDULE_WORDS = ("sched", "anneal", "cosine", "cooldown", "lr_decay", "step_decay", "warm_restart")
+"""What is in the name of a searched choice that changes the learning-rate schedule, and with it the shape of the curve."""
 _AT_ONCE = 64  # more new reports than this are taken faster by sorting them all
 _MAY_BE_ZERO = {"weight_decay", "base_weight_decay", "warmup_fraction"}
 
@@ -163,14 +165,19 @@ def guess_recipe(trial: FrozenTrial, total_steps: float | None = None) -> Recipe
         known["n_tokens"] = total_steps * known["batch_tokens"]
     if known["warmup_fraction"] is not None and known["warmup_fraction"] >= 1:
         known["warmup_fraction"] = None
-    schedule = _schedule(said, known["lr"])
+    schedule = _schedule(said, trial.params, known["lr"])
     if schedule is None and all(v is None for v in known.values()):
         return None
     return Recipe(schedule=schedule or unknown_schedule(""), **known)
 
 
-def _schedule(said: Mapping[str, Any], lr: float | None) -> Schedule | None:
+def _schedule(said: Mapping[str, Any], searched: Mapping[str, Any], lr: float | None) -> Schedule | None:
+    """Return the schedule that is named; choices that bear on it, searched under other names, are part of its label."""
     name = next((said[key] for key in _SCHEDULE_NAMES if isinstance(said.get(key), str)), None)
+    choices = [key for key in sorted(searched) if key not in _SCHEDULE_NAMES and isinstance(searched[key], str | bool)]
+    about = [f"{key}={searched[key]}" for key in choices if any(word in key.lower() for word in _SCHEDULE_WORDS)]
+    if about:
+        return unknown_schedule(", ".join([name, *about] if name is not None else about))
     return None if name is None else parse_schedule(name, lr) or unknown_schedule(name)
 
 

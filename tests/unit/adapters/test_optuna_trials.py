@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from hpo import Recipe
@@ -44,6 +45,21 @@ def test_a_named_schedule_is_understood_or_kept_as_a_label(name: str, expected: 
     made = guess_recipe(trial(lr_scheduler=name))
     assert made is not None
     assert made.schedule == expected
+
+
+@pytest.mark.parametrize(
+    ("params", "label"),
+    [
+        ({"step_decay": True}, "step_decay=True"),
+        ({"scheduler": "cosine", "use_warm_restarts": False}, "cosine, use_warm_restarts=False"),
+        ({"lr_sched": "one cycle", "cosine_annealing": "yes"}, "cosine_annealing=yes, lr_sched=one cycle"),
+        ({"lr_decay": 0.5, "n_layers": 3}, None),
+    ],
+)
+def test_a_searched_choice_that_changes_the_schedule_is_one(params: dict[str, Any], label: str | None) -> None:
+    kinds = {k: FloatDistribution(0, 9) if isinstance(v, float) else CategoricalDistribution([v]) for k, v in params.items()}
+    made = guess_recipe(create_trial(state=TrialState.RUNNING, params=params, distributions=kinds))
+    assert made == (None if label is None else Recipe(schedule=unknown_schedule(label)))
 
 
 def test_a_recipe_of_another_type_is_a_failure() -> None:
