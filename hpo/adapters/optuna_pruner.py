@@ -70,6 +70,9 @@ class CollapsePruner(BasePruner):
         [0, 1), else the value itself.
     log : path or None
         JSONL file to which decisions are appended.
+    stop_diverging : bool
+        Stop a trial whose value rose far above its own best and stayed there. False where values rise and come back by
+        nature (adversarial training, rewards): such a trial is then judged by its forecast, or not at all.
 
     Raises
     ------
@@ -98,6 +101,7 @@ class CollapsePruner(BasePruner):
         audit: float = 0.0,
         transform: Kind | None = None,
         log: str | Path | None = None,
+        stop_diverging: bool = True,
     ) -> None:
         self._settings = StoppingSettings(min_fraction, alpha, margin, min_references)
         self._reader = TrialReader(
@@ -113,6 +117,7 @@ class CollapsePruner(BasePruner):
         self._mode: Mode = mode
         self._audit_share = 0.05 if mode == "audit" and audit == 0 else float(audit)
         self._transform = transform
+        self._stop_diverging = bool(stop_diverging)
         self._log = DecisionLog(log)
         self._by_hand = Orders()
         self._start()
@@ -172,8 +177,16 @@ class CollapsePruner(BasePruner):
         view = self._views.get(study)
         if view is None:
             sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
-            audit = Audit(self._audit_share)
-            made = StudyView(sign, self._reader, self._settings, self._model, self._transform, audit, self._mode == "shadow")
+            made = StudyView(
+                sign,
+                self._reader,
+                self._settings,
+                self._model,
+                self._transform,
+                audit=Audit(self._audit_share),
+                counts_would_be_stops=self._mode == "shadow",
+                stops_diverging=self._stop_diverging,
+            )
             view = self._views.setdefault(study, made)
         return view
 
@@ -186,6 +199,7 @@ class CollapsePruner(BasePruner):
             "min_references": self._settings.min_references,
             "mode": self._mode,
             "transform": self._transform,
+            "stop_diverging": self._stop_diverging,
             "references_given": 0 if self._model is None else len(self._model.references),
         }
 

@@ -54,6 +54,8 @@ class StudyView:
         Told how trials ended.
     counts_would_be_stops : bool
         Spend error for trials that would have been stopped and finished (shadow mode).
+    stops_diverging : bool
+        False: a trial that rises is judged as any other.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class StudyView:
         transform: Kind | None = None,
         audit: Audit | None = None,
         counts_would_be_stops: bool = False,
+        stops_diverging: bool = True,
     ) -> None:
         self.lock = threading.RLock()
         self.reader, self.settings = reader, settings
@@ -74,7 +77,7 @@ class StudyView:
         self.audit = audit or Audit(0.0)
         self.is_suspended = False
         self._sign, self._base, self._transform = sign, model, transform
-        self._counts_would_be_stops = counts_would_be_stops
+        self._counts_would_be_stops, self._stops_diverging = counts_would_be_stops, stops_diverging
         self._seen: set[int] = set()
         self._extremes = Extremes()
         self._horizons = Horizons()
@@ -151,6 +154,7 @@ class StudyView:
 
     def judge(self, curve: Curve, spent: float) -> Decision:
         """Return the decision for a trial with what is known now, ``spent`` of the error budget gone."""
+        curve = curve if self._stops_diverging else replace(curve, diverging=False)
         best = self.best_level
         threshold = None if best is None else self.scale.worse_by(best, self.settings.margin)
         state, settings = SweepState(threshold, spent), replace(self.settings, margin=0.0)
