@@ -134,7 +134,11 @@ class CollapsePruner(BasePruner):
                 return self._answer(study, self._decide(view, study, trial))
             except FunctionError as failure:
                 self._reader.complain(failure)
-                return self._answer(study, self._overrule(view, study, _on_values_alone(trial, str(failure))))
+                record = _on_values_alone(trial, "function_failed", str(failure))
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not end somebody's study
+                view.complain(error, trial)
+                record = _on_values_alone(trial, "failed", f"{type(error).__name__}: {error}")
+            return self._answer(study, self._overrule(view, study, record))
 
     def decision(self, trial_number: int, study: Study | None = None) -> TrialDecision | None:
         """Return the last decision about a trial in this process, None if there was none.
@@ -289,7 +293,7 @@ class CollapsePruner(BasePruner):
 
 def _bin_of(curve: Curve) -> int:
     fraction = curve.fraction_seen
-    return -curve.n_points if fraction is None else int(100 * fraction + 1e-9)
+    return -curve.n_points if fraction is None else int(min(100 * fraction + 1e-9, 1e9))
 
 
 def _changed(record: TrialDecision, reason: str, pruned: bool) -> TrialDecision:
@@ -306,10 +310,10 @@ def _not_judged(trial: FrozenTrial, reason: str, detail: str = "") -> TrialDecis
     return TrialDecision(trial.number, _last_step(trial), "continue", False, reason, detail or PRUNER_REASONS[reason])
 
 
-def _on_values_alone(trial: FrozenTrial, failure: str) -> TrialDecision:
-    """Return the decision about a trial for which a function of the user's fails: only a non-finite value stops it."""
+def _on_values_alone(trial: FrozenTrial, reason: str, failure: str) -> TrialDecision:
+    """Return the decision about a trial that cannot be judged for want of an answer: only a non-finite value stops it."""
     if all(isfinite(value) for value in trial.intermediate_values.values()):
-        return _not_judged(trial, "function_failed", failure)
+        return _not_judged(trial, reason, failure)
     return TrialDecision(trial.number, _last_step(trial), "stop", True, "non_finite", REASONS["non_finite"])
 
 
@@ -320,8 +324,8 @@ def _last_step(trial: FrozenTrial) -> int | None:
 def _checked_steps(total_steps: TotalSteps) -> TotalSteps:
     if total_steps is None or callable(total_steps):
         return total_steps
-    if isinstance(total_steps, bool) or not isinstance(total_steps, int | float) or not 0 < total_steps < float("inf"):
-        raise ValueError(f"total_steps must be a number above 0, a function of the trial, or None; found {total_steps!r}")
+    if isinstance(total_steps, bool) or not isinstance(total_steps, int | float) or not 1 <= total_steps < float("inf"):
+        raise ValueError(f"total_steps must be at least 1, a function of the trial, or None; found {total_steps!r}")
     return total_steps
 
 

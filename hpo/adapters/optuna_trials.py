@@ -95,16 +95,15 @@ class TrialReader:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def stated_horizon(self, trial: AnyTrial) -> float | None:
-        """Return the horizon that the user stated for a trial; None if none, or if an attribute is not a number above 0."""
-        if self.total_steps is None:
-            return _number(trial.user_attrs.get("total_steps"))
+        """Return the horizon that the user stated for a trial; None if none, or if an attribute cannot be one."""
         if not callable(self.total_steps):
-            return _number(self.total_steps)
+            said = trial.user_attrs.get("total_steps") if self.total_steps is None else self.total_steps
+            return _horizon(said)
         said = _asked("total_steps", self.total_steps, trial)
-        number = _number(said)
-        if said is not None and number is None:
-            raise FunctionError("total_steps", trial, f"must return a number above 0 or None; it returned {said!r}")
-        return number
+        horizon = _horizon(said)
+        if said is not None and horizon is None:
+            raise FunctionError("total_steps", trial, f"must return a number of at least 1 or None; it returned {said!r}")
+        return horizon
 
     def recipe_of(self, trial: FrozenTrial) -> Recipe | None:
         """Return the recipe of a trial, None if nothing of it is known."""
@@ -160,9 +159,9 @@ def guess_recipe(trial: FrozenTrial, total_steps: float | None = None) -> Recipe
     known = {name: _first(said, names, name in _MAY_BE_ZERO) for name, names in _NAMES.items()}
     if known["batch_tokens"] is None:
         sequences, length = _first(said, ("batch_size", "batch_sequences")), _first(said, ("seq_len", "sequence_length"))
-        known["batch_tokens"] = sequences * length if sequences and length else None
+        known["batch_tokens"] = _number(sequences * length) if sequences and length else None
     if known["n_tokens"] is None and known["batch_tokens"] and total_steps:
-        known["n_tokens"] = total_steps * known["batch_tokens"]
+        known["n_tokens"] = _number(total_steps * known["batch_tokens"])
     if known["warmup_fraction"] is not None and known["warmup_fraction"] >= 1:
         known["warmup_fraction"] = None
     schedule = _schedule(said, trial.params, known["lr"])
@@ -184,6 +183,11 @@ def _schedule(said: Mapping[str, Any], searched: Mapping[str, Any], lr: float | 
 def _first(said: Mapping[str, Any], names: tuple[str, ...], zero: bool = False) -> float | None:
     found = (_number(said[name], zero) for name in names if name in said)
     return next((x for x in found if x is not None), None)
+
+
+def _horizon(value: Any) -> float | None:
+    number = _number(value)
+    return number if number is not None and number >= 1 else None
 
 
 def _number(value: Any, zero: bool = False) -> float | None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from math import isfinite
+from math import inf, isfinite
 from statistics import median
 
 import numpy as np
@@ -74,6 +74,7 @@ class StudyView:
         self.followers: dict[int, Follower] = {}
         self.pending: dict[int, float] = {}
         self.version = 0
+        self._has_complained = False
         self.audit = audit or Audit(0.0)
         self.is_suspended = False
         self._sign, self._base, self._transform = sign, model, transform
@@ -136,6 +137,15 @@ class StudyView:
             self.reader.complain(failure)
             return None
 
+    def complain(self, error: Exception, trial: FrozenTrial) -> None:
+        """Warn, once in this view, that the pruner failed on a trial: the study goes on without a decision about it."""
+        if not self._has_complained:
+            self._has_complained = True
+            text = (
+                f"the pruner failed on trial {trial.number}, which is therefore not judged and teaches nothing; please report"
+            )
+            warnings.warn(f"{text} {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
+
     def follow(self, trial: FrozenTrial) -> Follower:
         """Return the follower of a running trial, with all its reports taken."""
         scale, (horizon, _) = self.scale, self.horizon_of(trial)
@@ -162,7 +172,7 @@ class StudyView:
             return decide(curve, None, state, settings)
         try:
             forecast = self._references.model_for(curve.family).forecast(curve)
-        except np.linalg.LinAlgError:
+        except (ValueError, ArithmeticError):  # no inverse, or values at the end of what floats hold
             return Decision("continue", "no_fit", {"fraction": curve.fraction_seen})
         against_own = forecast.family is not None and forecast.family == self._references.best_family
         settled = forecast.settled(against_own)  # as the best level is, less its reports' noise
@@ -178,7 +188,7 @@ class StudyView:
         try:
             law = self._references.model_for(curve.family).joint_law([curve], rivals, noise)
             return probability_lowest(law, margin)
-        except np.linalg.LinAlgError:
+        except (ValueError, ArithmeticError):
             return None
 
     def spent_without(self, number: int) -> float:
@@ -253,7 +263,7 @@ class StudyView:
                 falls.append(late_fall(curve))
             if len(falls) == SPREAD_FROM:
                 typical = median(falls) / TYPICAL_FALL
-                return typical if typical > 0 and typical != 1.0 else None
+                return typical if 0 < typical < inf and typical != 1.0 else None
         return None
 
     def _forget(self) -> None:
@@ -277,6 +287,8 @@ class StudyView:
                 self._learn_end(trial)
         except FunctionError as failure:
             self.reader.complain(failure)
+        except Exception as error:  # noqa: BLE001 - the trials after it are to be learned all the same
+            self.complain(error, trial)
 
     def _learn_stop(self, trial: FrozenTrial) -> None:
         """Take up a PRUNED trial: where the rule stops it as well, that has spent its P(best)."""

@@ -1,4 +1,4 @@
-"""Functions that the user gives the pruner may fail: there is then no decision, one warning, and no exception anywhere."""
+"""What fails costs a decision and gives one warning, never an exception: functions of the user's, and the pruner itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from optuna.trial import TrialState
 from optuna_studies import HORIZON, add_family, curve, first_stop, frozen, running, steps
 
-from hpo import CollapsePruner, Recipe, finish, plot_forecasts, report
+from hpo import CollapseModel, CollapsePruner, Recipe, finish, plot_forecasts, report
 from hpo.adapters.callbacks import EpochCallback
 from hpo.core.schedules import schedule
 
@@ -96,8 +96,8 @@ def test_reporting_finishing_callbacks_and_the_figure_go_on(study: optuna.Study,
     ("name", "answer", "rule"),
     [
         ("recipe", 3, "must return a Recipe or None; it returned 3"),
-        ("total_steps", "100", "must return a number above 0 or None; it returned '100'"),
-        ("total_steps", -1, "must return a number above 0 or None; it returned -1"),
+        ("total_steps", "100", "must return a number of at least 1 or None; it returned '100'"),
+        ("total_steps", -1, "must return a number of at least 1 or None; it returned -1"),
     ],
 )
 def test_a_wrong_answer_is_a_failure_that_says_what_was_wanted(study: optuna.Study, name: str, answer: Any, rule: str) -> None:
@@ -126,3 +126,21 @@ def test_a_function_that_fails_once_is_asked_again_at_the_next_report(study: opt
         warnings.simplefilter("error")
         assert trial.should_prune() is True
     study.tell(trial, state=TrialState.PRUNED)
+
+
+def test_a_fault_of_the_pruner_itself_costs_decisions_and_one_warning(
+    study: optuna.Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fault(*_: Any) -> None:
+        raise IndexError("out of range")
+
+    pruner = study.pruner = CollapsePruner(total_steps=HORIZON)
+    add_family(study)
+    with monkeypatch.context() as broken:
+        broken.setattr(CollapseModel, "forecast", fault)
+        with pytest.warns(RuntimeWarning, match="failed on trial 6.*please report IndexError") as said:
+            assert first_stop(study, curve(4.0, steps()[:8])) == 0
+        assert len(said) == 1
+        assert pruner.decision(6).reason == "failed"
+        assert first_stop(study, {**curve(3.0, [1, 2]), 3: NAN}) == 3
+    assert 10 <= first_stop(study, curve(4.0, steps())) <= 30

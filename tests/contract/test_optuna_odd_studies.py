@@ -127,6 +127,14 @@ def test_trials_that_were_all_stopped_teach_nothing(study: optuna.Study) -> None
     assert pruner.decision(6).n_references == 0
 
 
+def test_trials_with_reports_at_the_start_and_the_end_only_stop_nothing(study: optuna.Study) -> None:
+    pruner = attach(study)
+    for i in range(5):
+        add(study, {0: 5.0, HORIZON: 3.0 + i})
+    assert first_stop(study, {0: 5.0, 50: 9.0, HORIZON: 9.0}) == 0
+    assert pruner.decision(5).reason == "complete"
+
+
 def test_two_reports_a_trial_stop_nothing_that_may_win(study: optuna.Study) -> None:
     attach(study)
     add_family(study, every=50)
