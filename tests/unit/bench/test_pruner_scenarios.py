@@ -16,19 +16,20 @@ def test_an_ended_run_goes_on_and_a_torn_line_is_played_again(
     rows, played = tmp_path / "rows.jsonl", []
     measure = pruner_scenarios.measure
 
-    def counted(pruner: str, seed: int) -> dict[str, float]:
-        played.append((pruner, seed))
-        return measure(pruner, seed)
+    def counted(pruner: str, scenario: str, seed: int) -> dict[str, float]:
+        played.append((pruner, scenario, seed))
+        return measure(pruner, scenario, seed)
 
     monkeypatch.setattr(pruner_scenarios, "measure", counted)
-    command = ["--pruners", "median", "--first-seed", "7", "--seeds", "2", "--rows", str(rows), "--json"]
+    command = ["--pruners", "median", "--first-seed", "7", "--seeds", "1", "--rows", str(rows), "--json"]
+    command += ["--scenarios", "spread", "late_bloomers"]
     assert pruner_scenarios.main(command) == 0
     whole = capsys.readouterr().out
-    assert played == [("median", 7), ("median", 8)]
+    assert played == [("median", "spread", 7), ("median", "late_bloomers", 7)]
     rows.write_text(rows.read_text()[:-20])
     assert pruner_scenarios.main(command) == 0
     assert pruner_scenarios.main(command) == 0
-    assert played[2:] == [("median", 8)]
+    assert played[2:] == [("median", "late_bloomers", 7)]
     assert json.loads(capsys.readouterr().out.partition("\n{")[0]) == json.loads(whole)
     assert len(pruner_scenarios.read_rows(rows)) == 2
 
