@@ -4,7 +4,7 @@ Each scenario is a study of trials whose final values are fixed beforehand; a pr
 other. The curve family of a study is drawn from its seed (:func:`family_curve`); ``--seeds`` says how many studies, and
 ``--first-seed`` moves on to others than those that anything was tuned on.
 
-    python -m bench.pruner_scenarios --seeds 200 --json
+    python -m bench.pruner_scenarios --first-seed 3000 --seeds 200 --rows bench/results/pruner_scenarios.jsonl
 """
 
 from __future__ import annotations
@@ -15,17 +15,21 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import numpy as np
 import optuna
 from numpy.typing import NDArray
 
+from hpo.adapters.json_line import json_object
 from hpo.adapters.optuna_pruner import CollapsePruner
 
 FloatArray = NDArray[np.float64]
+Row = dict[str, Any]
+"""One pruner's indicators on the studies of one seed."""
 N_REPORTS = 100
 
 
@@ -123,12 +127,15 @@ def diverging(seed: int, noise: float = 0.02, rise: float = 0.8, over: int = 2) 
     return Scenario(values, finals, watched=(7,), onset=onset)
 
 
+Make = Callable[[Scenario], optuna.pruners.BasePruner]
+
+
 def ours(scenario: Scenario, **settings: Any) -> CollapsePruner:
     """Return our pruner, told the horizon only."""
     return CollapsePruner(total_steps=scenario.values.shape[1], **settings)
 
 
-PRUNERS: dict[str, Callable[[Scenario], optuna.pruners.BasePruner]] = {
+PRUNERS: dict[str, Make] = {
     "collapse": ours,
     "median": lambda _: optuna.pruners.MedianPruner(),
     "percentile 25": lambda _: optuna.pruners.PercentilePruner(25.0),
@@ -172,28 +179,37 @@ def _run_trial(trial: optuna.Trial, values: FloatArray) -> int:
 _PRUNED = optuna.trial.TrialState.PRUNED
 
 
-def measure(pruner: str, seed: int) -> dict[str, float]:
-    """Return what one pruner does in one study of each scenario, as indicators to be averaged."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    make, out = PRUNERS[pruner], {}
-    spread = spread_finals(seed)
-    result = play(make(spread), spread)
-    out["best stopped at 2 % noise"] = float(result.stopped_at[spread.best] > 0)
-    out["reports spent there"] = result.reports / spread.values.size
-    worse = much_worse(seed)
-    out["15 % worse stopped by 30 %"] = float(0 < play(make(worse), worse).stopped_at[16] <= 30)
+def _spread(make: Make, seed: int) -> dict[str, float]:
+    scenario = spread_finals(seed)
+    result = play(make(scenario), scenario)
+    stopped = float(result.stopped_at[scenario.best] > 0)
+    return {"best stopped at 2 % noise": stopped, "reports spent there": result.reports / scenario.values.size}
+
+
+def _much_worse(make: Make, seed: int) -> dict[str, float]:
+    scenario = much_worse(seed)
+    return {"15 % worse stopped by 30 %": float(0 < play(make(scenario), scenario).stopped_at[16] <= 30)}
+
+
+def _five_percent(make: Make, seed: int) -> dict[str, float]:
+    out = {}
     for name, noise in (("5 % worse stopped at 10-30 %", 0.005), ("the same at 2 % noise", 0.02)):
-        five = five_percent(seed, noise)
-        out[name] = float(10 <= play(make(five), five).stopped_at[16] <= 30)
-    out |= _late(make, late_bloomers(seed))
-    for name, rise, over in (("divergence", 0.8, 2), ("slower divergence", 0.5, 3)):
-        divergent = diverging(seed, rise=rise, over=over)
-        at = play(make(divergent), divergent).stopped_at[7]
-        out[f"{name} stopped within 5"] = float(divergent.onset < at <= divergent.onset + 5)
+        scenario = five_percent(seed, noise)
+        out[name] = float(10 <= play(make(scenario), scenario).stopped_at[16] <= 30)
     return out
 
 
-def _late(make: Callable[[Scenario], optuna.pruners.BasePruner], scenario: Scenario) -> dict[str, float]:
+def _diverging(make: Make, seed: int) -> dict[str, float]:
+    out = {}
+    for name, rise, over in (("divergence", 0.8, 2), ("slower divergence", 0.5, 3)):
+        scenario = diverging(seed, rise=rise, over=over)
+        at = play(make(scenario), scenario).stopped_at[7]
+        out[f"{name} stopped within 5"] = float(scenario.onset < at <= scenario.onset + 5)
+    return out
+
+
+def _late_bloomers(make: Make, seed: int) -> dict[str, float]:
+    scenario = late_bloomers(seed)
     result = play(make(scenario), scenario)
     late = np.zeros(scenario.finals.size, dtype=bool)
     late[list(scenario.watched)] = True
@@ -207,17 +223,68 @@ def _late(make: Callable[[Scenario], optuna.pruners.BasePruner], scenario: Scena
     }
 
 
-def table(pruners: Sequence[str], seeds: Sequence[int], jobs: int = 1) -> dict[str, dict[str, float]]:
-    """Return the mean of each indicator by pruner."""
-    rows: dict[str, dict[str, float]] = {}
-    for pruner in pruners:
-        if jobs == 1:
-            found = [measure(pruner, seed) for seed in seeds]
-        else:
-            with ProcessPoolExecutor(jobs) as pool:
-                found = list(pool.map(partial(measure, pruner), seeds, chunksize=4))
-        rows[pruner] = {key: float(np.nanmean([f[key] for f in found])) for key in found[0]}
-    return rows
+SCENARIOS: dict[str, Callable[[Make, int], dict[str, float]]] = {
+    "spread": _spread,
+    "much_worse": _much_worse,
+    "five_percent": _five_percent,
+    "late_bloomers": _late_bloomers,
+    "diverging": _diverging,
+}
+
+
+def measure(pruner: str, scenario: str, seed: int) -> dict[str, float]:
+    """Return what one pruner does in one seed's studies of a scenario, as indicators to be averaged."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return SCENARIOS[scenario](PRUNERS[pruner], seed)
+
+
+def play_all(
+    pruners: Sequence[str], scenarios: Sequence[str], seeds: Sequence[int], jobs: int = 1, rows: Path | None = None
+) -> list[Row]:
+    """Return a row for each seed, scenario and pruner; those in the file ``rows`` are not played again, new ones appended."""
+    known = [] if rows is None or not rows.exists() else read_rows(rows)
+    wanted = [(pruner, scenario, seed) for seed in seeds for scenario in scenarios for pruner in pruners]
+    done = {_place(row) for row in known}
+    todo = [one for one in wanted if one not in done]
+    with ExitStack() as stack:
+        play = map if jobs == 1 else stack.enter_context(ProcessPoolExecutor(jobs)).map
+        file = None if rows is None else stack.enter_context(_to_append(rows))
+        for (pruner, scenario, seed), found in zip(todo, play(measure, *zip(*todo, strict=True)) if todo else (), strict=True):
+            known.append({"pruner": pruner, "scenario": scenario, "seed": seed, "found": found})
+            if file is not None:
+                print(json.dumps(known[-1]), file=file, flush=True)
+    return [row for row in known if _place(row) in set(wanted)]
+
+
+def _place(row: Row) -> tuple[str, str, int]:
+    return row["pruner"], row["scenario"], row["seed"]
+
+
+def _to_append(path: Path) -> TextIO:
+    """Return the file open at its end, a torn last line closed."""
+    file = path.open("a+", encoding="utf-8")
+    file.seek(0)
+    if file.read()[-1:] not in ("", "\n"):
+        file.write("\n")
+    return file
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Return the rows of a file that an earlier run wrote; a last line that was cut short is left out."""
+    found = (json_object(line) for line in path.read_text(encoding="utf-8").splitlines())
+    return [row for row in found if row is not None]
+
+
+def table(rows: Sequence[Row]) -> dict[str, dict[str, tuple[float, int]]]:
+    """Return the mean of each indicator and the number of studies it is of, by pruner; a NaN counts as no study."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        for column, value in row["found"].items():
+            values.setdefault(row["pruner"], {}).setdefault(column, []).extend([] if math.isnan(value) else [value])
+    return {
+        pruner: {column: (float(np.mean(v)) if v else math.nan, len(v)) for column, v in columns.items()}
+        for pruner, columns in values.items()
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -227,17 +294,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--pruners", nargs="+", default=list(PRUNERS), choices=list(PRUNERS), metavar="NAME")
+    parser.add_argument("--scenarios", nargs="+", default=list(SCENARIOS), choices=list(SCENARIOS), metavar="NAME")
+    parser.add_argument("--rows", type=Path, help="JSONL file of what was played, a line a study; an ended run goes on there")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
     options = parser.parse_args(arguments)
-    rows = table(options.pruners, range(options.first_seed, options.first_seed + options.seeds), options.jobs)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    found = table(play_all(options.pruners, options.scenarios, seeds, options.jobs, options.rows))
     if options.json:
-        print(json.dumps({"seeds": options.seeds, "first_seed": options.first_seed, "pruners": rows}, indent=2))
+        print(json.dumps({"seeds": options.seeds, "first_seed": options.first_seed, "pruners": found}, indent=2))
         return 0
-    columns = list(next(iter(rows.values())))
+    columns = list(next(iter(found.values())))
     print("| pruner | " + " | ".join(columns) + " |")
     print("|---" * (len(columns) + 1) + "|")
-    for name, row in rows.items():
-        print(f"| {name} | " + " | ".join(f"{100 * row[c]:.1f} %" for c in columns) + " |")
+    for name, row in found.items():
+        print(f"| {name} | " + " | ".join(f"{100 * row[c][0]:.1f} % ({row[c][1]})" for c in columns) + " |")
     return 0
 
 

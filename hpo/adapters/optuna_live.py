@@ -169,7 +169,7 @@ def _made_with_another(study: Study, pruner: CollapsePruner) -> str:
     """Say with what else a study was made; empty if with nothing else that can be seen."""
     mark, settings = study.user_attrs.get(MARK), pruner.describe()
     if mark is not None:
-        changed = [f"{k}={mark.get(k)!r}" for k, v in settings.items() if mark.get(k) != v]
+        changed = [f"{k}={mark.get(k)!r}" for k, v in settings.items() if mark.get(k, v) != v]
         return f"was made with CollapsePruner({', '.join(changed)})" if changed else ""
     current = type(study.pruner).__name__
     if not isinstance(study.pruner, CollapsePruner | optuna.pruners.MedianPruner | optuna.pruners.NopPruner):

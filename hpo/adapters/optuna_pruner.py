@@ -10,6 +10,7 @@ training) the last decision stands, except that a NaN, an infinity or sustained 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -21,12 +22,13 @@ from optuna.trial import FrozenTrial
 
 from hpo.adapters.model_files import read_model
 from hpo.adapters.optuna_audit import Audit, Claim
+from hpo.adapters.optuna_hands import Orders
 from hpo.adapters.optuna_record import PRUNER_REASONS, DecisionLog, TrialDecision, record_of
 from hpo.adapters.optuna_scale import KINDS, Kind
-from hpo.adapters.optuna_trials import AnyTrial, FamilyOf, Follower, RecipeOf, TotalSteps, TrialReader
+from hpo.adapters.optuna_trials import AnyTrial, FamilyOf, Follower, FunctionError, RecipeOf, TotalSteps, TrialReader
 from hpo.adapters.optuna_view import StudyView
 from hpo.core.curve import Curve
-from hpo.core.decision import StoppingSettings, check_values
+from hpo.core.decision import REASONS, StoppingSettings, check_values
 from hpo.core.model import CollapseModel
 
 Mode = Literal["act", "shadow", "audit"]
@@ -68,6 +70,9 @@ class CollapsePruner(BasePruner):
         [0, 1), else the value itself.
     log : path or None
         JSONL file to which decisions are appended.
+    stop_diverging : bool
+        Stop a trial whose value rose far above its own best and stayed there. False where values rise and come back by
+        nature (adversarial training, rewards): such a trial is then judged by its forecast, or not at all.
 
     Raises
     ------
@@ -96,6 +101,7 @@ class CollapsePruner(BasePruner):
         audit: float = 0.0,
         transform: Kind | None = None,
         log: str | Path | None = None,
+        stop_diverging: bool = True,
     ) -> None:
         self._settings = StoppingSettings(min_fraction, alpha, margin, min_references)
         self._reader = TrialReader(
@@ -111,8 +117,9 @@ class CollapsePruner(BasePruner):
         self._mode: Mode = mode
         self._audit_share = 0.05 if mode == "audit" and audit == 0 else float(audit)
         self._transform = transform
+        self._stop_diverging = bool(stop_diverging)
         self._log = DecisionLog(log)
-        self._by_hand: dict[int, Literal["keep", "stop"]] = {}
+        self._by_hand = Orders()
         self._start()
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
@@ -123,7 +130,15 @@ class CollapsePruner(BasePruner):
             return self._answer(study, _not_judged(trial, "no_reports"))
         view = self.view_of(study)
         with view.lock, np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # values may be 1e300
-            return self._answer(study, self._decide(view, study, trial))
+            try:
+                return self._answer(study, self._decide(view, study, trial))
+            except FunctionError as failure:
+                self._reader.complain(failure)
+                record = _on_values_alone(trial, "function_failed", str(failure))
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not end somebody's study
+                view.complain(error, trial)
+                record = _on_values_alone(trial, "failed", f"{type(error).__name__}: {error}")
+            return self._answer(study, self._overrule(view, study, record))
 
     def decision(self, trial_number: int, study: Study | None = None) -> TrialDecision | None:
         """Return the last decision about a trial in this process, None if there was none.
@@ -136,27 +151,46 @@ class CollapsePruner(BasePruner):
         name = self._last_study if study is None else study.study_name
         return self._decisions.get((name, trial_number))
 
-    def keep(self, trial_number: int) -> None:
-        """Let a trial go on whatever its forecast; only a non-finite value still stops it."""
-        self._by_hand[trial_number] = "keep"
+    def keep(self, trial_number: int, study: Study | None = None) -> None:
+        """Let a trial go on whatever its forecast; only a non-finite value still stops it.
 
-    def stop(self, trial_number: int) -> None:
-        """Stop a trial at its next report."""
-        self._by_hand[trial_number] = "stop"
+        Parameters
+        ----------
+        study : Study, optional
+            Needed only where one pruner serves several studies.
+
+        Raises
+        ------
+        ValueError
+            The pruner serves several studies, and none is given.
+        """
+        self._by_hand.give("keep", trial_number, None if study is None else study.study_name, self._served)
+
+    def stop(self, trial_number: int, study: Study | None = None) -> None:
+        """Stop a trial at its next report, in shadow mode as well; ``study`` and errors as for :meth:`keep`."""
+        self._by_hand.give("stop", trial_number, None if study is None else study.study_name, self._served)
 
     def horizon(self, study: Study, trial: AnyTrial) -> float | None:
         """Return the last step of a full run of this trial, None while it is unknown."""
         view = self.view_of(study)
         with view.lock:
-            return view.horizon_of(trial)[0]
+            return view.horizon_if_known(trial)
 
     def view_of(self, study: Study) -> StudyView:
         """Return what this process knows of a study with one objective; the pruner's decisions follow from it."""
         view = self._views.get(study)
         if view is None:
             sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
-            audit = Audit(self._audit_share)
-            made = StudyView(sign, self._reader, self._settings, self._model, self._transform, audit, self._mode == "shadow")
+            made = StudyView(
+                sign,
+                self._reader,
+                self._settings,
+                self._model,
+                self._transform,
+                audit=Audit(self._audit_share),
+                counts_would_be_stops=self._mode == "shadow",
+                stops_diverging=self._stop_diverging,
+            )
             view = self._views.setdefault(study, made)
         return view
 
@@ -169,6 +203,7 @@ class CollapsePruner(BasePruner):
             "min_references": self._settings.min_references,
             "mode": self._mode,
             "transform": self._transform,
+            "stop_diverging": self._stop_diverging,
             "references_given": 0 if self._model is None else len(self._model.references),
         }
 
@@ -176,9 +211,10 @@ class CollapsePruner(BasePruner):
         self._views: WeakKeyDictionary[Study, StudyView] = WeakKeyDictionary()
         self._decisions: dict[tuple[str, int], TrialDecision] = {}
         self._last_study = ""
+        self._served: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        transient = {"_views", "_decisions", "_last_study"}
+        transient = {"_views", "_decisions", "_last_study", "_served"}
         return {key: value for key, value in self.__dict__.items() if key not in transient}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -232,7 +268,7 @@ class CollapsePruner(BasePruner):
 
     def _overrule(self, view: StudyView, study: Study, record: TrialDecision) -> TrialDecision:
         """Return the answer: the rule's, unless a person, the audit or shadow mode says otherwise."""
-        number, hand = record.trial, self._by_hand.get(record.trial)
+        number, hand = record.trial, self._by_hand.about(study.study_name, record.trial)
         if hand == "stop":
             return _changed(record, "stopped_by_hand", pruned=True)
         if record.action != "stop" or (hand == "keep" and record.reason != "non_finite"):
@@ -249,6 +285,7 @@ class CollapsePruner(BasePruner):
     def _answer(self, study: Study, record: TrialDecision) -> bool:
         """Keep and log a decision; return its answer."""
         self._last_study = study.study_name
+        self._served.add(self._last_study)
         self._decisions[self._last_study, record.trial] = record
         self._log.write(self._last_study, record)
         return record.pruned
@@ -256,7 +293,7 @@ class CollapsePruner(BasePruner):
 
 def _bin_of(curve: Curve) -> int:
     fraction = curve.fraction_seen
-    return -curve.n_points if fraction is None else int(100 * fraction + 1e-9)
+    return -curve.n_points if fraction is None else int(min(100 * fraction + 1e-9, 1e9))
 
 
 def _changed(record: TrialDecision, reason: str, pruned: bool) -> TrialDecision:
@@ -269,16 +306,26 @@ def _claim(view: StudyView, record: TrialDecision) -> Claim:
     return Claim(record.p_best or 0.0, best, min(ends, default=float("-inf")))
 
 
-def _not_judged(trial: FrozenTrial, reason: str) -> TrialDecision:
-    step = max(trial.intermediate_values, default=None)
-    return TrialDecision(trial.number, step, "continue", False, reason, PRUNER_REASONS[reason])
+def _not_judged(trial: FrozenTrial, reason: str, detail: str = "") -> TrialDecision:
+    return TrialDecision(trial.number, _last_step(trial), "continue", False, reason, detail or PRUNER_REASONS[reason])
+
+
+def _on_values_alone(trial: FrozenTrial, reason: str, failure: str) -> TrialDecision:
+    """Return the decision about a trial that cannot be judged for want of an answer: only a non-finite value stops it."""
+    if all(isfinite(value) for value in trial.intermediate_values.values()):
+        return _not_judged(trial, reason, failure)
+    return TrialDecision(trial.number, _last_step(trial), "stop", True, "non_finite", REASONS["non_finite"])
+
+
+def _last_step(trial: FrozenTrial) -> int | None:
+    return max(trial.intermediate_values, default=None)
 
 
 def _checked_steps(total_steps: TotalSteps) -> TotalSteps:
     if total_steps is None or callable(total_steps):
         return total_steps
-    if isinstance(total_steps, bool) or not isinstance(total_steps, int | float) or not 0 < total_steps < float("inf"):
-        raise ValueError(f"total_steps must be a number above 0, a function of the trial, or None; found {total_steps!r}")
+    if isinstance(total_steps, bool) or not isinstance(total_steps, int | float) or not 1 <= total_steps < float("inf"):
+        raise ValueError(f"total_steps must be at least 1, a function of the trial, or None; found {total_steps!r}")
     return total_steps
 
 

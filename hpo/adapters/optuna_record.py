@@ -19,7 +19,9 @@ PRUNER_REASONS = {
     "stopped_by_hand": "stop() was called for this trial",
     "audited": "its forecast says stop; it goes on to check the forecasts",
     "suspended": "its forecast says stop; audited trials contradicted the forecasts, so none is stopped",
+    "function_failed": "a function given to the pruner does not answer for this trial",
     "no_fit": "the alignment failed numerically",
+    "failed": "the pruner itself failed on this trial",
 }
 """Reasons besides those of :data:`hpo.core.decision.REASONS`."""
 

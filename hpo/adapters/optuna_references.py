@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from optuna.trial import FrozenTrial
 
+from hpo.adapters.optuna_trials import FunctionError
 from hpo.core.curve import Curve
 from hpo.core.finals import settled_levels
 from hpo.core.model import CollapseModel, ModelSettings
@@ -156,7 +157,10 @@ class References:
         return model
 
     def _teach(self, trial: FrozenTrial) -> Taught:
-        curve = self._curve_of(trial)
+        try:
+            curve = self._curve_of(trial)
+        except FunctionError:  # it answered when the trial finished, and does no more
+            return Taught(None, 0.0)
         if not is_reference(curve) or (curve.fraction_seen or 0.0) > 1.0 + 1e-6:
             return Taught(None, 0.0)
         is_report = curve.metric.end == "window" or trial.value in trial.intermediate_values.values()

@@ -6,6 +6,7 @@ that cannot be right (a learning rate of 0) counts as not said.
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
@@ -41,8 +42,18 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "base_weight_decay": ("base_weight_decay",),
 }
 _SCHEDULE_NAMES = ("schedule", "lr_schedule", "lr_scheduler", "lr_scheduler_type", "scheduler")
+_SCHEDULE_WORDS = ("sched", "anneal", "cosine", "cooldown", "lr_decay", "step_decay", "warm_restart")
+"""What is in the name of a searched choice that changes the learning-rate schedule, and with it the shape of the curve."""
 _AT_ONCE = 64  # more new reports than this are taken faster by sorting them all
 _MAY_BE_ZERO = {"weight_decay", "base_weight_decay", "warmup_fraction"}
+
+
+class FunctionError(Exception):
+    """A function that the user gave raised an error, or returned what it must not; the text says which, for which trial."""
+
+    def __init__(self, name: str, trial: AnyTrial, what: str) -> None:
+        super().__init__(f"{name} {what} for trial {trial.number}")
+        self.name = name
 
 
 class Identity(TypedDict):
@@ -64,36 +75,61 @@ class TrialReader:
         Horizon of all trials, or of one; None reads ``user_attrs["total_steps"]``.
     recipe, family : callable or None
         None reads the usual names.
+
+    Notes
+    -----
+    Every method raises :class:`FunctionError` where a function of the user's does not answer as it must. Whoever catches
+    it goes on without the trial and tells the user with :meth:`complain`.
     """
 
     total_steps: TotalSteps = None
     recipe: RecipeOf | None = None
     family: FamilyOf | None = None
+    _complained: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    def complain(self, failure: FunctionError) -> None:
+        """Warn of a failure; of the same function only once."""
+        if failure.name not in self._complained:
+            self._complained.add(failure.name)
+            text = f"{failure}; a trial for which {failure.name} fails is not judged and teaches nothing"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def stated_horizon(self, trial: AnyTrial) -> float | None:
-        """Return the horizon that the user stated for a trial; None if none, or if it is not a number above 0."""
-        said = self.total_steps(trial) if callable(self.total_steps) else self.total_steps
-        return _number(trial.user_attrs.get("total_steps") if self.total_steps is None else said)
+        """Return the horizon that the user stated for a trial; None if none, or if an attribute cannot be one."""
+        if not callable(self.total_steps):
+            said = trial.user_attrs.get("total_steps") if self.total_steps is None else self.total_steps
+            return _horizon(said)
+        said = _asked("total_steps", self.total_steps, trial)
+        horizon = _horizon(said)
+        if said is not None and horizon is None:
+            raise FunctionError("total_steps", trial, f"must return a number of at least 1 or None; it returned {said!r}")
+        return horizon
 
     def recipe_of(self, trial: FrozenTrial) -> Recipe | None:
-        """Return the recipe of a trial, None if nothing of it is known.
-
-        Raises
-        ------
-        ValueError
-            The user's ``recipe`` returned something else.
-        """
+        """Return the recipe of a trial, None if nothing of it is known."""
         if self.recipe is None:
             return guess_recipe(trial, self.stated_horizon(trial))
-        made = self.recipe(trial)
+        made = _asked("recipe", self.recipe, trial)
         if made is not None and not isinstance(made, Recipe):
-            raise ValueError(f"recipe must return a Recipe or None; found {made!r}")
+            raise FunctionError("recipe", trial, f"must return a Recipe or None; it returned {made!r}")
         return made
 
     def label_of(self, trial: FrozenTrial) -> str:
         """Return the family label of a trial; empty if none is stated."""
-        label = trial.user_attrs.get("family") if self.family is None else self.family(trial)
-        return "" if label is None else str(label)
+        if self.family is None:
+            label = trial.user_attrs.get("family")
+            return "" if label is None else str(label)
+        said = _asked("family", self.family, trial)
+        return "" if said is None else _asked("family", str, trial, said)
+
+    def check(self, trial: FrozenTrial) -> None:
+        """Ask every function that the user gave about a trial."""
+        if callable(self.total_steps):
+            self.stated_horizon(trial)
+        if self.recipe is not None:
+            self.recipe_of(trial)
+        if self.family is not None:
+            self.label_of(trial)
 
     def identity_of(self, trial: FrozenTrial) -> Identity:
         """Return what a trial's curve says of whose it is, running or finished alike."""
@@ -103,6 +139,14 @@ class TrialReader:
             "family": self.label_of(trial),
             "settings": dict(trial.params),
         }
+
+
+def _asked(name: str, function: Callable[[Any], Any], trial: AnyTrial, *of: Any) -> Any:
+    """Return what a function of the user's answers about a trial, or about ``of``."""
+    try:
+        return function(*of or (trial,))
+    except Exception as error:  # whatever it is, it must not end the study
+        raise FunctionError(name, trial, f"raised {type(error).__name__}: {error}") from error
 
 
 def guess_recipe(trial: FrozenTrial, total_steps: float | None = None) -> Recipe | None:
@@ -115,25 +159,35 @@ def guess_recipe(trial: FrozenTrial, total_steps: float | None = None) -> Recipe
     known = {name: _first(said, names, name in _MAY_BE_ZERO) for name, names in _NAMES.items()}
     if known["batch_tokens"] is None:
         sequences, length = _first(said, ("batch_size", "batch_sequences")), _first(said, ("seq_len", "sequence_length"))
-        known["batch_tokens"] = sequences * length if sequences and length else None
+        known["batch_tokens"] = _number(sequences * length) if sequences and length else None
     if known["n_tokens"] is None and known["batch_tokens"] and total_steps:
-        known["n_tokens"] = total_steps * known["batch_tokens"]
+        known["n_tokens"] = _number(total_steps * known["batch_tokens"])
     if known["warmup_fraction"] is not None and known["warmup_fraction"] >= 1:
         known["warmup_fraction"] = None
-    schedule = _schedule(said, known["lr"])
+    schedule = _schedule(said, trial.params, known["lr"])
     if schedule is None and all(v is None for v in known.values()):
         return None
     return Recipe(schedule=schedule or unknown_schedule(""), **known)
 
 
-def _schedule(said: Mapping[str, Any], lr: float | None) -> Schedule | None:
+def _schedule(said: Mapping[str, Any], searched: Mapping[str, Any], lr: float | None) -> Schedule | None:
+    """Return the schedule that is named; choices that bear on it, searched under other names, are part of its label."""
     name = next((said[key] for key in _SCHEDULE_NAMES if isinstance(said.get(key), str)), None)
+    choices = [key for key in sorted(searched) if key not in _SCHEDULE_NAMES and isinstance(searched[key], str | bool)]
+    about = [f"{key}={searched[key]}" for key in choices if any(word in key.lower() for word in _SCHEDULE_WORDS)]
+    if about:
+        return unknown_schedule(", ".join([name, *about] if name is not None else about))
     return None if name is None else parse_schedule(name, lr) or unknown_schedule(name)
 
 
 def _first(said: Mapping[str, Any], names: tuple[str, ...], zero: bool = False) -> float | None:
     found = (_number(said[name], zero) for name in names if name in said)
     return next((x for x in found if x is not None), None)
+
+
+def _horizon(value: Any) -> float | None:
+    number = _number(value)
+    return number if number is not None and number >= 1 else None
 
 
 def _number(value: Any, zero: bool = False) -> float | None:

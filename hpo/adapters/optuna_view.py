@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from math import isfinite
+from math import inf, isfinite
 from statistics import median
 
 import numpy as np
@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 from hpo.adapters.optuna_audit import Audit
 from hpo.adapters.optuna_references import References
 from hpo.adapters.optuna_scale import TYPICAL_FALL, Extremes, Kind, Scale, extremes_of, kind_for, late_fall
-from hpo.adapters.optuna_trials import AnyTrial, Follower, Horizons, TrialReader, finished_curve
+from hpo.adapters.optuna_trials import AnyTrial, Follower, FunctionError, Horizons, TrialReader, finished_curve
 from hpo.core.curve import Curve
 from hpo.core.decision import Decision, StoppingSettings, SweepState, decide, is_decided_early
 from hpo.core.model import CollapseModel
@@ -54,6 +54,8 @@ class StudyView:
         Told how trials ended.
     counts_would_be_stops : bool
         Spend error for trials that would have been stopped and finished (shadow mode).
+    stops_diverging : bool
+        False: a trial that rises is judged as any other.
     """
 
     def __init__(
@@ -65,16 +67,18 @@ class StudyView:
         transform: Kind | None = None,
         audit: Audit | None = None,
         counts_would_be_stops: bool = False,
+        stops_diverging: bool = True,
     ) -> None:
         self.lock = threading.RLock()
         self.reader, self.settings = reader, settings
         self.followers: dict[int, Follower] = {}
         self.pending: dict[int, float] = {}
         self.version = 0
+        self._has_complained = False
         self.audit = audit or Audit(0.0)
         self.is_suspended = False
         self._sign, self._base, self._transform = sign, model, transform
-        self._counts_would_be_stops = counts_would_be_stops
+        self._counts_would_be_stops, self._stops_diverging = counts_would_be_stops, stops_diverging
         self._seen: set[int] = set()
         self._extremes = Extremes()
         self._horizons = Horizons()
@@ -118,6 +122,30 @@ class StudyView:
         horizon = self._horizons.settle(stated)
         return horizon, "" if horizon is not None else self._horizons.explain(stated)
 
+    def horizon_if_known(self, trial: AnyTrial) -> float | None:
+        """Return a trial's horizon; None while it is unknown, also because the user's function fails."""
+        try:
+            return self.horizon_of(trial)[0]
+        except FunctionError:
+            return None
+
+    def finished_curve(self, trial: FrozenTrial) -> Curve | None:
+        """Return the curve of a finished trial as it labels itself; None where a function of the user's fails."""
+        try:
+            return finished_curve(trial, self.scale, self.horizon_of(trial)[0], self.reader)
+        except FunctionError as failure:
+            self.reader.complain(failure)
+            return None
+
+    def complain(self, error: Exception, trial: FrozenTrial) -> None:
+        """Warn, once in this view, that the pruner failed on a trial: the study goes on without a decision about it."""
+        if not self._has_complained:
+            self._has_complained = True
+            text = (
+                f"the pruner failed on trial {trial.number}, which is therefore not judged and teaches nothing; please report"
+            )
+            warnings.warn(f"{text} {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
+
     def follow(self, trial: FrozenTrial) -> Follower:
         """Return the follower of a running trial, with all its reports taken."""
         scale, (horizon, _) = self.scale, self.horizon_of(trial)
@@ -136,6 +164,7 @@ class StudyView:
 
     def judge(self, curve: Curve, spent: float) -> Decision:
         """Return the decision for a trial with what is known now, ``spent`` of the error budget gone."""
+        curve = curve if self._stops_diverging else replace(curve, diverging=False)
         best = self.best_level
         threshold = None if best is None else self.scale.worse_by(best, self.settings.margin)
         state, settings = SweepState(threshold, spent), replace(self.settings, margin=0.0)
@@ -143,7 +172,7 @@ class StudyView:
             return decide(curve, None, state, settings)
         try:
             forecast = self._references.model_for(curve.family).forecast(curve)
-        except np.linalg.LinAlgError:
+        except (ValueError, ArithmeticError):  # no inverse, or values at the end of what floats hold
             return Decision("continue", "no_fit", {"fraction": curve.fraction_seen})
         against_own = forecast.family is not None and forecast.family == self._references.best_family
         settled = forecast.settled(against_own)  # as the best level is, less its reports' noise
@@ -159,7 +188,7 @@ class StudyView:
         try:
             law = self._references.model_for(curve.family).joint_law([curve], rivals, noise)
             return probability_lowest(law, margin)
-        except np.linalg.LinAlgError:
+        except (ValueError, ArithmeticError):
             return None
 
     def spent_without(self, number: int) -> float:
@@ -202,7 +231,10 @@ class StudyView:
         if trial.state == TrialState.COMPLETE and trial.value is not None:
             values = np.array([*trial.intermediate_values.values(), trial.value], dtype=np.float64)
             self._extremes = self._extremes.including(extremes_of(self._sign * values))
-            self._horizons.add(self.reader.stated_horizon(trial), trial)
+            try:
+                self._horizons.add(self.reader.stated_horizon(trial), trial)
+            except FunctionError as failure:
+                self.reader.complain(failure)
 
     def _has_new_terms(self, trials: Sequence[FrozenTrial]) -> bool:
         """Settle horizons and scale anew; return True if what was learned under the old ones is void."""
@@ -226,12 +258,12 @@ class StudyView:
         """Return what values without a log are divided by, from the first complete curves; None while there are too few."""
         falls: list[float] = []
         for trial in sorted((t for t in trials if t.state == TrialState.COMPLETE), key=_order):
-            curve = finished_curve(trial, self.scale, self.horizon_of(trial)[0], self.reader)
-            if is_reference(curve):
+            curve = self.finished_curve(trial)
+            if curve is not None and is_reference(curve):
                 falls.append(late_fall(curve))
             if len(falls) == SPREAD_FROM:
                 typical = median(falls) / TYPICAL_FALL
-                return typical if typical > 0 and typical != 1.0 else None
+                return typical if 0 < typical < inf and typical != 1.0 else None
         return None
 
     def _forget(self) -> None:
@@ -244,13 +276,29 @@ class StudyView:
         would_have_spent = self.pending.pop(trial.number, None)
         if trial.state == TrialState.FAIL or (trial.state == TrialState.PRUNED and not trial.intermediate_values):
             return
-        if trial.state == TrialState.PRUNED:
-            decision = self.judge(self._curve(trial), sum(self._spent.values()))
-            if decision.action == "stop":
-                self._spent[trial.number] = decision.error_spent
-            return
-        if self._counts_would_be_stops and would_have_spent is not None:
+        counts = trial.state == TrialState.PRUNED or self._counts_would_be_stops
+        if counts and would_have_spent is not None:
             self._spent[trial.number] = would_have_spent
+        try:
+            self.reader.check(trial)
+            if trial.state == TrialState.PRUNED:
+                self._learn_stop(trial)
+            else:
+                self._learn_end(trial)
+        except FunctionError as failure:
+            self.reader.complain(failure)
+        except Exception as error:  # noqa: BLE001 - the trials after it are to be learned all the same
+            self.complain(error, trial)
+
+    def _learn_stop(self, trial: FrozenTrial) -> None:
+        """Take up a PRUNED trial: where the rule stops it as well, that has spent its P(best)."""
+        self._spent.pop(trial.number, None)
+        decision = self.judge(self._curve(trial), sum(self._spent.values()))
+        if decision.action == "stop":
+            self._spent[trial.number] = decision.error_spent
+
+    def _learn_end(self, trial: FrozenTrial) -> None:
+        """Take up a COMPLETE trial."""
         level = self.final_level(trial)
         self.audit.settle(trial.number, level)
         if isfinite(level):

@@ -185,7 +185,7 @@ class BookPruner(CollapsePruner):
 
     def release(self, trial_number: int) -> None:
         """Take back what was done by hand about a trial."""
-        self._by_hand.pop(trial_number, None)
+        self._by_hand.withdraw(self._book.study_name, trial_number)
 
     def _is_look_due(self, follower: Follower) -> bool:
         del follower

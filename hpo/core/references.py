@@ -214,7 +214,8 @@ def why_not_reference(curve: Curve) -> str | None:
         return f"ends at {curve.fraction_seen:.0%} of its length"
     if curve.diverging:
         return "diverging"
-    if curve.fractions.size < 2 or curve.fractions[0] > 0.5:
+    begun = curve.fractions[curve.fractions > 0]  # log t̂ has no place for a point at 0
+    if begun.size < 2 or begun[0] > 0.5:
         return "logged too late or too rarely"
     inside = curve.metric.to_model(np.append(curve.means, curve.final_loss))
     return None if np.all(np.isfinite(inside)) else f"values outside the domain of {curve.metric.transform}"

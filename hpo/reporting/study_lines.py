@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hpo.adapters.optuna_pruner import CollapsePruner
 from hpo.adapters.optuna_scale import Scale
-from hpo.adapters.optuna_trials import finished_curve, sorted_reports
+from hpo.adapters.optuna_trials import sorted_reports
 from hpo.adapters.optuna_view import StudyView
 from hpo.core.references import Family, Reference, families_of, is_reference
 from hpo.core.shape import NODES, ShapeSettings
@@ -127,7 +127,7 @@ def _line(view: StudyView, trial: FrozenTrial, pruner: CollapsePruner, study: St
     if kind is None or not isfinite(final):
         return None
     steps, losses = sorted_reports(trial.intermediate_values, view.scale)
-    horizon = view.horizon_of(trial)[0] or _horizon_from(said)
+    horizon = view.horizon_if_known(trial) or _horizon_from(said)
     fractions = rows = np.empty(0)
     if kind != "unjudged" and horizon is not None:
         levels = view.scale.metric.to_model(losses)
@@ -196,8 +196,8 @@ def _text(trial: FrozenTrial, kind: Kind, final: float, said: dict[str, Any]) ->
 def _bands(view: StudyView, trials: Sequence[FrozenTrial]) -> tuple[Band, ...]:
     """Return the bands of the references given and of the study's own finished trials, by family label and schedule."""
     finished = [t for t in trials if t.state == TrialState.COMPLETE][-MAX_REFERENCES:]
-    curves = (finished_curve(t, view.scale, view.horizon_of(t)[0], view.reader) for t in finished)
-    own = [Reference.of(c) for c in curves if is_reference(c)]
+    curves = (view.finished_curve(t) for t in finished)
+    own = [Reference.of(c) for c in curves if c is not None and is_reference(c)]
     families = families_of([*view.given, *own], ShapeSettings(mean="none"))
     found = (_band(view.scale, family) for family in families)
     return tuple(b for b in found if b is not None)

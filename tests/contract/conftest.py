@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import optuna
 import pytest
+import sqlalchemy
 from child_processes import free_port
 
 STORAGES = ["memory", "journal", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)]
@@ -21,6 +24,19 @@ _SERVER_USER = "postgres"
 @pytest.fixture(autouse=True)
 def _quiet(quiet_optuna: None) -> None:
     """Every test here is quiet."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_wait_for_the_disk() -> Iterator[None]:
+    """SQLite does not wait for each commit to reach the disk: two thirds of these tests' time otherwise."""
+
+    def hurry(connection: Any, record: Any) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = OFF")
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", hurry)
+    yield
+    sqlalchemy.event.remove(sqlalchemy.Engine, "connect", hurry)
 
 
 @pytest.fixture(params=STORAGES)

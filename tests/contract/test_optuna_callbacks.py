@@ -24,27 +24,39 @@ from torch.nn.parallel import DistributedDataParallel
 from optuna_studies import HORIZON, add_family, curve, steps
 from hpo import CollapsePruner
 from hpo.adapters.callbacks import report_on_all_ranks
-rank, file = int(sys.argv[1]), sys.argv[2]
+rank, file, urls = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
-trial = None
-if rank == 0:
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(pruner=CollapsePruner(total_steps=HORIZON))
-    add_family(study)
-    trial = study.ask()
+optuna.logging.set_verbosity(optuna.logging.ERROR)
 model = DistributedDataParallel(nn.Linear(2, 1))
 optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-try:
-    for step, value in curve(3.6, steps()).items():
-        optimiser.zero_grad()
-        model(torch.ones(1, 2) * rank).sum().backward()
-        optimiser.step()
-        report_on_all_ranks(trial, step, value if rank == 0 else -1.0)
-    print("end")
-except optuna.TrialPruned:
-    print("pruned", step)
-finally:
-    distributed.destroy_process_group()
+
+
+def opened(url):
+    if url == "memory":
+        return optuna.storages.InMemoryStorage()
+    if "://" in url:
+        return optuna.storages.get_storage(url)
+    return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(url))
+
+
+def live_trial(url):
+    study = optuna.create_study(storage=opened(url), pruner=CollapsePruner(total_steps=HORIZON))
+    add_family(study)
+    return study.ask()
+
+
+for url in urls:
+    trial = live_trial(url) if rank == 0 else None
+    try:
+        for step, value in curve(3.6, steps()).items():
+            optimiser.zero_grad()
+            model(torch.ones(1, 2) * rank).sum().backward()
+            optimiser.step()
+            report_on_all_ranks(trial, step, value if rank == 0 else -1.0)
+        print("end")
+    except optuna.TrialPruned:
+        print("pruned", step)
+distributed.destroy_process_group()
 """
 
 
@@ -63,9 +75,9 @@ finally:
 """
 
 
-def said_by_ranks(code: str, repository: Path, rendezvous: Path) -> list[str]:
+def said_by_ranks(code: str, repository: Path, rendezvous: Path, *urls: str) -> list[str]:
     """Return what each of two processes printed."""
-    commands = [[sys.executable, "-c", code, str(rank), str(rendezvous)] for rank in range(2)]
+    commands = [[sys.executable, "-c", code, str(rank), str(rendezvous), *urls] for rank in range(2)]
     environment = environment_of(repository)
     ranks = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for command in commands]
     return [rank.communicate(timeout=240)[0] for rank in ranks]
@@ -77,11 +89,22 @@ def test_when_rank_0_cannot_report_no_rank_waits_for_it(repository: Path, tmp_pa
     assert second.startswith("RuntimeError rank 0 could not report: ValueError")
 
 
+def one_decision_on_two_ranks(repository: Path, folder: Path, *urls: str) -> None:
+    first, second = (said.splitlines() for said in said_by_ranks(RANK, repository, folder / "rendezvous", *urls))
+    assert first == second
+    assert len(first) == len(urls)
+    for said in first:
+        assert said.startswith("pruned ")
+        assert 10 <= int(said.removeprefix("pruned ")) <= 30
+
+
 def test_two_ranks_get_one_decision_and_leave_together(repository: Path, tmp_path: Path) -> None:
-    said = [rank.split() for rank in said_by_ranks(RANK, repository, tmp_path / "rendezvous")]
-    assert said[0] == said[1]
-    assert said[0][0] == "pruned"
-    assert 10 <= int(said[0][1]) <= 30
+    one_decision_on_two_ranks(repository, tmp_path, "memory", str(tmp_path / "journal"), f"sqlite:///{tmp_path / 'study.db'}")
+
+
+@pytest.mark.slow
+def test_two_ranks_get_one_decision_from_postgresql(repository: Path, tmp_path: Path, postgresql_url: str) -> None:
+    one_decision_on_two_ranks(repository, tmp_path, postgresql_url)
 
 
 def test_alone_it_reports_and_stops(open_storage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import warnings
 
 import numpy as np
@@ -62,10 +63,10 @@ def test_a_trial_of_nothing_but_nan_is_stopped_at_its_first_report(study: optuna
     assert first_stop(study, dict.fromkeys(range(1, 10), NAN)) == 1
 
 
-def test_non_finite_trials_never_become_references_nor_change_a_decision(open_storage) -> None:
+def test_non_finite_trials_never_become_references_nor_change_a_decision(storage: optuna.storages.BaseStorage) -> None:
     answers = []
     for with_bad in (False, True):
-        study = optuna.create_study(storage=open_storage("memory"))
+        study = optuna.create_study(storage=storage)
         pruner = attach(study)
         add_family(study)
         if with_bad:
@@ -126,10 +127,10 @@ def test_too_few_references_decide_nothing(study: optuna.Study) -> None:
     assert pruner.decision(4).reason == "too_few_references"
 
 
-def test_grids_agree_within_one_report(open_storage) -> None:
+def test_grids_agree_within_one_report(storage: optuna.storages.BaseStorage) -> None:
     stops = {}
     for name, grid in {"5,15,25": steps(10, first=5), "10,20,30": steps(10), "every 7": steps(7)}.items():
-        study = optuna.create_study(storage=open_storage("memory"))
+        study = optuna.create_study(storage=storage)
         attach(study)
         add_family(study)
         stops[name] = first_stop(study, curve(3.5, grid))
@@ -251,10 +252,10 @@ def test_every_decision_can_be_read_back(study: optuna.Study, tmp_path) -> None:
     assert '"reason": "cannot_win"' in log.read_text().splitlines()[-1]
 
 
-def test_turning_the_sign_changes_nothing(open_storage) -> None:
+def test_turning_the_sign_changes_nothing(storage: optuna.storages.BaseStorage) -> None:
     stops = {}
     for sign, direction in ((1.0, "minimize"), (-1.0, "maximize")):
-        study = optuna.create_study(storage=open_storage("memory"), direction=direction)
+        study = optuna.create_study(storage=storage, direction=direction)
         pruner = attach(study)
         add_family(study, sign=sign)
         stops[sign] = [first_stop(study, scaled(curve(f, steps(2)), sign)) for f in (3.1, 3.25, 3.4, 2.9)]
@@ -264,9 +265,11 @@ def test_turning_the_sign_changes_nothing(open_storage) -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 0.5), (-40.0, 160.0), (-5000.0, -4000.0), (-1e-3, 1e-3)])
-def test_values_that_are_accuracies_negative_or_near_zero_are_judged(open_storage, low: float, high: float) -> None:
+def test_values_that_are_accuracies_negative_or_near_zero_are_judged(
+    storage: optuna.storages.BaseStorage, low: float, high: float
+) -> None:
     """A maximised value that rises from ``low`` to ``high``; a bad trial ends two fifths of the way lower."""
-    study = optuna.create_study(storage=open_storage("memory"), direction="maximize")
+    study = optuna.create_study(storage=storage, direction="maximize")
     attach(study)
 
     def rising(end: float, seed: int) -> dict[int, float]:
@@ -366,16 +369,45 @@ def test_a_hand_overrules_the_forecast(study: optuna.Study) -> None:
     assert pruner.decision(7).reason == "stopped_by_hand"
 
 
-def test_the_margin_spares_what_is_only_a_little_worse(open_storage) -> None:
+@pytest.mark.parametrize("order", ["keep", "stop"])
+def test_in_shadow_mode_a_hand_still_stops_and_keeps(study: optuna.Study, order: str) -> None:
+    pruner = attach(study, mode="shadow")
+    add_family(study)
+    getattr(pruner, order)(6)
+    assert first_stop(study, curve(4.0, steps()[:-1])) == (5 if order == "stop" else 0)
+    assert pruner.decision(6).reason == ("stopped_by_hand" if order == "stop" else "kept_by_hand")
+
+
+def test_an_order_is_for_one_trial_of_one_study(storage: optuna.storages.BaseStorage) -> None:
+    first, second = (optuna.create_study(storage=storage) for _ in range(2))
+    pruner = second.pruner = attach(first)
+    pruner.stop(0)  # before any study: for the first that is served
+    assert first_stop(first, curve(3.0, steps())) == 5
+    assert first_stop(second, curve(3.0, steps())) == 0
+    with pytest.raises(ValueError, match="study must be given where one pruner serves several"):
+        pruner.stop(1)
+    pruner.stop(1, first)
+    assert first_stop(first, curve(3.0, steps())) == 5
+    assert first_stop(second, curve(3.0, steps())) == 0
+
+
+def test_an_order_outlives_pickling(study: optuna.Study) -> None:
+    pruner = attach(study)
+    pruner.stop(0)
+    study.pruner = pickle.loads(pickle.dumps(pruner))
+    assert first_stop(study, curve(3.0, steps())) == 5
+
+
+def test_the_margin_spares_what_is_only_a_little_worse(storage: optuna.storages.BaseStorage) -> None:
     for margin, stopped in ((0.0, True), (0.25, False)):
-        study = optuna.create_study(storage=open_storage("memory"))
+        study = optuna.create_study(storage=storage)
         attach(study, margin=margin)
         add_family(study)
         assert (first_stop(study, curve(3.5, steps()[:-1])) > 0) is stopped
 
 
-def test_one_error_budget_bounds_all_stops_of_a_study(open_storage) -> None:
-    study = optuna.create_study(storage=open_storage("memory"))
+def test_one_error_budget_bounds_all_stops_of_a_study(storage: optuna.storages.BaseStorage) -> None:
+    study = optuna.create_study(storage=storage)
     pruner = attach(study, alpha=0.02)
     add_family(study)
     spent = 0.0

@@ -79,6 +79,18 @@ def test_a_rise_of_half_over_three_reports_is_stopped_within_five(study: optuna.
     assert pruner.decision(0).reason == "diverging"
 
 
+def test_a_rise_that_comes_back_stops_nothing_where_it_is_said_to_be_normal(study: optuna.Study) -> None:
+    reports = {s: v * (1.9 if 20 < s <= 40 else 1.0) for s, v in curve(2.9, steps()).items()}
+    attach(study)
+    assert 20 < first_stop(study, reports) <= 40
+    pruner = attach(study, stop_diverging=False)
+    assert first_stop(study, reports) == 0
+    assert first_stop(study, {**curve(3.0, steps()[:5]), 30: float("nan")}) == 30
+    add_family(study)
+    assert first_stop(study, curve(3.6, steps())) > 0
+    assert pruner.decision(9).reason == "cannot_win"
+
+
 def test_a_trial_that_rose_but_is_still_better_than_the_best_goes_on(study: optuna.Study) -> None:
     pruner = attach(study)
     add_family(study)

@@ -17,6 +17,7 @@ from optuna_studies import HORIZON
 
 from hpo import CollapsePruner
 
+Open = Callable[[str], optuna.storages.BaseStorage]
 WORKER = """
 import sys, time
 import numpy as np, optuna
@@ -69,16 +70,20 @@ def test_two_processes_share_a_postgresql_study(repository: Path, postgresql_url
     study._storage._backend.engine.dispose()
 
 
-def test_a_killed_process_costs_its_trial_and_nothing_is_counted_twice(repository: Path, tmp_path: Path) -> None:
-    path = tmp_path / "study.journal"
-    study = optuna.create_study(storage=journal(path), study_name="s")
-    worker = start(repository, str(path), "s", 1000, pause=0.01)
+@pytest.mark.parametrize("kind", ["journal", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def test_a_killed_process_costs_its_trial_and_nothing_is_counted_twice(
+    repository: Path, tmp_path: Path, kind: str, open_storage: Open, request: pytest.FixtureRequest
+) -> None:
+    study = optuna.create_study(storage=open_storage(kind), study_name="killed")
+    address = {"journal": str(tmp_path / "study.journal"), "sqlite": f"sqlite:///{tmp_path / 'study.db'}"}.get(kind)
+    address = address or request.getfixturevalue("postgresql_url")
+    worker = start(repository, address, "killed", 1000, pause=0.01)
     wait_for(lambda: len(study.trials) >= 8 and len(study.trials[-1].intermediate_values) >= 3, worker)
     worker.send_signal(signal.SIGKILL)
     worker.communicate()
     left = [t for t in study.trials if t.state == TrialState.RUNNING]
     assert len(left) == 1
-    again = start(repository, str(path), "s", 6)
+    again = start(repository, address, "killed", 6)
     assert again.communicate(timeout=240)[1] == ""
     assert again.returncode == 0
     trials = study.trials

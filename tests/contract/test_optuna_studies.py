@@ -178,10 +178,11 @@ def test_tokens_tell_the_recipe_its_batch(study: optuna.Study) -> None:
     assert trial.user_attrs["batch_tokens"] == 4096
 
 
-def test_a_study_loaded_without_its_pruner_is_noticed(open_storage: Open) -> None:
-    study = optuna.create_study(storage=open_storage("journal"), study_name="s", pruner=CollapsePruner(total_steps=HORIZON))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_study_loaded_without_its_pruner_is_noticed(open_storage: Open, kind: str) -> None:
+    study = optuna.create_study(storage=open_storage(kind), study_name="left", pruner=CollapsePruner(total_steps=HORIZON))
     report(study.ask(), 1, 3.0)
-    loaded = optuna.load_study(storage=open_storage("journal"), study_name="s")
+    loaded = optuna.load_study(storage=open_storage(kind), study_name="left")
     with pytest.warns(UserWarning, match="loaded without it"):
         report(loaded.ask(), 1, 3.0)
     with warnings.catch_warnings():
@@ -213,7 +214,7 @@ def test_a_multi_objective_study_cannot_be_attached(storage: optuna.storages.Bas
         attach(study, CollapsePruner())
 
 
-@pytest.mark.parametrize("kind", ["memory", "journal", "sqlite"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_four_threads_share_a_pruner(open_storage: Open, kind: str) -> None:
     study = optuna.create_study(storage=open_storage(kind), pruner=CollapsePruner(total_steps=HORIZON))
     study.optimize(objective(FINALS, every=10), n_trials=24, n_jobs=4)
@@ -223,9 +224,9 @@ def test_four_threads_share_a_pruner(open_storage: Open, kind: str) -> None:
     assert np.argmin(FINALS) % 16 in {t.number % 16 for t in study.trials if t.state == TrialState.COMPLETE}
 
 
-def test_one_pruner_serves_several_studies(open_storage: Open) -> None:
+def test_one_pruner_serves_several_studies(storage: optuna.storages.BaseStorage) -> None:
     pruner = CollapsePruner(total_steps=HORIZON)
-    studies = [optuna.create_study(storage=open_storage("memory"), pruner=pruner) for _ in range(2)]
+    studies = [optuna.create_study(storage=storage, pruner=pruner) for _ in range(2)]
     add_family(studies[0])
     trial = frozen(50, curve(3.6, steps()[:6]))
     assert [pruner.prune(s, trial) for s in studies] == [True, False]

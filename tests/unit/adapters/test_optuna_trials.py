@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from hpo import Recipe
 from hpo.adapters.optuna_scale import Scale
-from hpo.adapters.optuna_trials import Follower, Horizons, TrialReader, guess_recipe
+from hpo.adapters.optuna_trials import Follower, FunctionError, Horizons, TrialReader, guess_recipe
 from hpo.core.schedules import schedule, unknown_schedule
 
 
@@ -46,8 +47,23 @@ def test_a_named_schedule_is_understood_or_kept_as_a_label(name: str, expected: 
     assert made.schedule == expected
 
 
-def test_a_recipe_of_another_type_is_refused() -> None:
-    with pytest.raises(ValueError, match="recipe must return"):
+@pytest.mark.parametrize(
+    ("params", "label"),
+    [
+        ({"step_decay": True}, "step_decay=True"),
+        ({"scheduler": "cosine", "use_warm_restarts": False}, "cosine, use_warm_restarts=False"),
+        ({"lr_sched": "one cycle", "cosine_annealing": "yes"}, "cosine_annealing=yes, lr_sched=one cycle"),
+        ({"lr_decay": 0.5, "n_layers": 3}, None),
+    ],
+)
+def test_a_searched_choice_that_changes_the_schedule_is_one(params: dict[str, Any], label: str | None) -> None:
+    kinds = {k: FloatDistribution(0, 9) if isinstance(v, float) else CategoricalDistribution([v]) for k, v in params.items()}
+    made = guess_recipe(create_trial(state=TrialState.RUNNING, params=params, distributions=kinds))
+    assert made == (None if label is None else Recipe(schedule=unknown_schedule(label)))
+
+
+def test_a_recipe_of_another_type_is_a_failure() -> None:
+    with pytest.raises(FunctionError, match="recipe must return a Recipe or None; it returned 3 for trial"):
         TrialReader(recipe=lambda _: 3).recipe_of(trial())  # type: ignore[arg-type,return-value]
 
 
@@ -60,7 +76,6 @@ def test_a_recipe_of_another_type_is_refused() -> None:
         (None, {"total_steps": 0}, None),
         (lambda t: t.user_attrs["epochs"], {"epochs": 7}, 7),
         (lambda t: None, {}, None),
-        (lambda t: -3, {}, None),
     ],
 )
 def test_the_stated_horizon(given: Any, attributes: dict[str, Any], expected: float | None) -> None:
