@@ -107,13 +107,15 @@ class TrialBook:
         Parameters
         ----------
         about : dict
-            ``settings`` (numbers and names of its config), ``family``, ``recipe`` (as dict) and ``horizon``; JSON-ready.
+            ``settings`` (numbers and names of its config), ``searched`` (those of them that are searched), ``family``,
+            ``recipe`` (as dict) and ``horizon``; JSON-ready.
         """
         known = self.trials.get(trial_id)
         if known is not None:
             known.status = "running" if known.status == "failed" else known.status
             return known
         frozen = create_trial(state=TrialState.RUNNING, user_attrs=dict(about.get("settings") or {}))
+        frozen.params = dict(about.get("searched") or {})  # a study would know their distributions too
         frozen.number = len(self._by_number)
         said = about.get("recipe")
         recipe = guess_recipe(frozen) if said is None else recipe_from_dict(said)
