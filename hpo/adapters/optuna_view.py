@@ -68,6 +68,7 @@ class StudyView:
     ) -> None:
         self.lock = threading.RLock()
         self.reader, self.settings = reader, settings
+        self._without_margin = replace(settings, margin=0.0)
         self.followers: dict[int, Follower] = {}
         self.pending: dict[int, float] = {}
         self.version = 0
@@ -84,6 +85,7 @@ class StudyView:
         self.scale = self._scale_for(Extremes())
         self._references = References(model, self._curve)
         self._spent: dict[int, float] = {}
+        self._spent_in_all = 0.0
 
     @property
     def given(self) -> tuple[Reference, ...]:
@@ -138,7 +140,7 @@ class StudyView:
         """Return the decision for a trial with what is known now, ``spent`` of the error budget gone."""
         best = self.best_level
         threshold = None if best is None else self.scale.worse_by(best, self.settings.margin)
-        state, settings = SweepState(threshold, spent), replace(self.settings, margin=0.0)
+        state, settings = SweepState(threshold, spent), self._without_margin
         if is_decided_early(curve, state, settings):
             return decide(curve, None, state, settings)
         try:
@@ -164,7 +166,7 @@ class StudyView:
 
     def spent_without(self, number: int) -> float:
         """Return the error spent by trials other than ``number``."""
-        spent = sum(self._spent.values()) + sum(p for n, p in self.pending.items() if n not in self._spent)
+        spent = self._spent_in_all + sum(p for n, p in self.pending.items() if n not in self._spent)
         return spent - self._spent.get(number, self.pending.get(number, 0.0))
 
     def final_level(self, trial: FrozenTrial) -> float:
@@ -238,6 +240,7 @@ class StudyView:
         """Drop what was learned from finished trials, before learning it anew under other terms."""
         self._references.forget()
         self._spent.clear()
+        self._spent_in_all = 0.0
 
     def _learn(self, trial: FrozenTrial) -> None:
         """Take up one finished trial; those before it have been."""
@@ -245,16 +248,20 @@ class StudyView:
         if trial.state == TrialState.FAIL or (trial.state == TrialState.PRUNED and not trial.intermediate_values):
             return
         if trial.state == TrialState.PRUNED:
-            decision = self.judge(self._curve(trial), sum(self._spent.values()))
+            decision = self.judge(self._curve(trial), self._spent_in_all)
             if decision.action == "stop":
-                self._spent[trial.number] = decision.error_spent
+                self._spend(trial.number, decision.error_spent)
             return
         if self._counts_would_be_stops and would_have_spent is not None:
-            self._spent[trial.number] = would_have_spent
+            self._spend(trial.number, would_have_spent)
         level = self.final_level(trial)
         self.audit.settle(trial.number, level)
         if isfinite(level):
             self._references.add(self.reader.label_of(trial) or self._label, trial, level)
+
+    def _spend(self, number: int, error: float) -> None:
+        self._spent[number] = error
+        self._spent_in_all += error
 
     def _curve(self, trial: FrozenTrial) -> Curve:
         curve = finished_curve(trial, self.scale, self.horizon_of(trial)[0], self.reader)

@@ -28,6 +28,7 @@ Ending = Literal["stopped", "finished", "failed"]
 KEPT_POINTS = 160
 """Points kept of a finished trial, means of the reports between; a running one keeps all its reports."""
 _FIRST = datetime(2000, 1, 1)
+_TAUGHT = {TrialState.COMPLETE, TrialState.PRUNED}
 
 
 @dataclass
@@ -97,9 +98,11 @@ class TrialBook:
         return [self.direction]
 
     def get_trials(self, deepcopy: bool = True, states: Collection[TrialState] | None = None) -> list[FrozenTrial]:
-        """Return what has ended so far and can be learned from, in that order; ``deepcopy`` is not heeded."""
+        """Return what has ended so far and can be learned from, in that order; not to be changed."""
         del deepcopy
-        return [t for t in self._finished if states is None or t.state in states]
+        if states is None or _TAUGHT.issubset(states):
+            return self._finished
+        return [t for t in self._finished if t.state in states]
 
     def add(self, trial_id: str, about: dict[str, Any]) -> RayTrial:
         """Return a trial, new or known; a failed one runs again with the reports that it had.
