@@ -111,18 +111,19 @@ def ray_for(run: RunFolder, config: SweepConfig) -> Iterator[None]:
     if is_private and loaded is None:  # Ray looks once, when it is imported
         for name, value in (("RAY_AUTH_MODE", "token"), ("RAY_AUTH_TOKEN", secrets.token_hex(32))):
             os.environ.setdefault(name, value)  # else it keeps a token in the home folder
-    with _environment(_ENVIRONMENT), _logged_to(run.logs / "ray.log"):
+    with _environment(_ENVIRONMENT):
         with _checked_environment():
-            ray = _imported()
-        _start(ray, config)
-        try:
-            if is_private:
-                _check_size(ray, config)
-            if config.ray.runtime_env or not is_private:
-                check_workers(run)
-            yield
-        finally:
-            ray.shutdown()
+            ray = _imported()  # which sets up its own logging, so it comes first
+        with _logged_to(run.logs / "ray.log"):
+            _start(ray, config)
+            try:
+                if is_private:
+                    _check_size(ray, config)
+                if config.ray.runtime_env or not is_private:
+                    check_workers(run)
+                yield
+            finally:
+                ray.shutdown()
 
 
 @contextmanager
@@ -218,7 +219,7 @@ def _start(ray: Any, config: SweepConfig) -> None:
         environment = {**environment, "env_vars": variables}
     _check_address(address)
     _check_runtime_env(environment)
-    options = {"runtime_env": environment or None, "log_to_driver": False, "configure_logging": False}
+    options = {"runtime_env": environment or None, "log_to_driver": False}  # its log is ours: see _logged_to
     if address is None:
         _start_private(ray, address="local", **options, **alone)
     else:
