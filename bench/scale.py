@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ import numpy as np
 import optuna
 from numpy.typing import NDArray
 
-from bench.scale_report import scale_lines, write_scale
+from bench.scale_report import actors_lines, scale_lines, write_scale
 from bench.scale_simulated import HORIZON, Load, SimulatedSweep
 from hpo.adapters.curve_files import read_runs
 
@@ -82,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trial-s", type=float, default=600.0, help="seconds that a whole trial trains")
     parser.add_argument("--reports", type=int, default=HORIZON, help="reports of a whole trial")
     parser.add_argument("--ray-ms", type=float, default=2.5, help="what Ray's driver adds to each report")
+    parser.add_argument("--actors", type=int, help="so many real Ray actors on this machine instead of simulated workers")
     parser.add_argument("--curves", type=Path, default=Path(os.environ.get("HPO_CURVES", "../shared/curves")))
     parser.add_argument("--trace-memory", action="store_true", help="count allocations, which takes as much time again")
     parser.add_argument("--progress", action="store_true", help="say on stderr how far it has come")
@@ -97,10 +99,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
     except ValueError as error:
         parser.error(str(error))
+    if given.actors is not None:
+        return _print_actors(given, curves)
     found = measure(loads, curves, traces_memory=given.trace_memory, tells=given.progress)
     if given.out is not None:
         write_scale(given.out, found)
     print(json.dumps(found, indent=2, allow_nan=False) if given.json else "\n".join(scale_lines(found)))
+    return 0
+
+
+def _print_actors(given: argparse.Namespace, curves: NDArray[np.float64]) -> int:
+    for name, value in (("RAY_AUTH_MODE", "token"), ("RAY_AUTH_TOKEN", secrets.token_hex(32))):
+        os.environ.setdefault(name, value)  # else Ray keeps a token in the home folder
+    from bench.scale_actors import measure_actors
+
+    found = [measure_actors(given.actors, n, given.trial_s, given.reports, curves) for n in given.trials]
+    print(json.dumps(found, indent=2) if given.json else "\n".join(actors_lines(found)))
     return 0
 
 

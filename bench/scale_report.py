@@ -16,15 +16,35 @@ Found = Sequence[Mapping[str, Any]]
 
 def scale_lines(found: Found) -> list[str]:
     """Return a Markdown table, one row a load."""
-    lines = ["| workers | trials | stopped | report ms (p50, p99, max) | suggest ms | kB a trial | utilisation | driver busy |"]
-    lines.append("|---|---|---|---|---|---|---|---|")
+    lines = [
+        "| workers | trials | reports a trial | stopped | report ms (p50, p99, max) | first, last tenth | with a forecast "
+    ]
+    lines[0] += "| suggest ms | answer s (p50, p99) | kB a trial | utilisation | driver busy |"
+    lines.append("|---" * 12 + "|")
     for one in found:
         load, m = one["load"], one["measured"]
         times = f"{m['report_ms']:.2f} ({m['p50_ms']:.2f}, {m['p99_ms']:.2f}, {m['max_ms']:.0f})"
-        memory = "–" if m["bytes_per_trial"] is None else f"{m['bytes_per_trial'] / 1e3:.1f}"
+        grows = f"{m['by_tenth_ms'][0]:.2f}, {m['by_tenth_ms'][-1]:.2f}"
+        waits = f"{m['decided_p50_s']:.3f}, {m['decided_p99_s']:.2f}"
         lines.append(
-            f"| {load['n_workers']} | {load['n_trials']} | {m['n_stopped']} | {times} | {m['suggest_ms']:.2f} "
-            f"| {memory} | {m['utilisation']:.1%} | {m['driver_busy']:.1%} |"
+            f"| {load['n_workers']} | {load['n_trials']} | {load['n_reports']} | {m['n_stopped']} | {times} | {grows} "
+            f"| {m['judged_ms']:.2f} | {m['suggest_ms']:.2f} | {waits} | {m['bytes_per_trial'] / 1e3:.1f} "
+            f"| {m['utilisation']:.1%} | {m['driver_busy']:.1%} |"
+        )
+    return lines
+
+
+def actors_lines(found: Found) -> list[str]:
+    """Return a Markdown table of real actors, one row a measurement."""
+    lines = [
+        "| actors | trials | reports | driver ms a report | answer s (p50, p99) | next start s | kB a trial | utilisation |"
+    ]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    for m in found:
+        waits = f"{m['decided_p50_s']:.3f}, {m['decided_p99_s']:.3f}"
+        lines.append(
+            f"| {m['n_actors']} | {m['n_trials']} | {m['n_reports']} | {m['report_ms']:.2f} | {waits} "
+            f"| {m['next_start_s']:.2f} | {m['bytes_per_trial'] / 1e3:.1f} | {m['utilisation']:.1%} |"
         )
     return lines
 
@@ -38,7 +58,7 @@ def scale_figure(found: Found) -> str:
         Line("driver works", workers, [100 * one["measured"]["driver_busy"] for one in ordered]),
     ]
     trial_s = ordered[0]["load"]["trial_s"]
-    title = f"One driver, trials of {trial_s:g} s with 100 reports"
+    title = f"One driver, trials of {trial_s:g} s with {ordered[0]['load']['n_reports']} reports"
     return line_chart(lines, title=title, x_label="log10 of the workers", y_label="share of the time, %", y_range=(0, 100))
 
 

@@ -207,7 +207,7 @@ class SimulatedSweep:
         return self._driver_free_at
 
     def _remember(self) -> None:
-        held = tracemalloc.get_traced_memory()[0] if self._traces else _held_bytes()
+        held = tracemalloc.get_traced_memory()[0] if self._traces else held_bytes()
         self._memory.append((self._n_ended, held))
         if self._tells:
             spent_s, n = sum(self._report_s), len(self._report_s)
@@ -246,7 +246,7 @@ def _growth(marks: Sequence[tuple[int, int]]) -> float:
     return (m1 - m0) / max(1, n1 - n0)
 
 
-def _held_bytes() -> int:
+def held_bytes() -> int:
     """Return what this process holds in memory; 0 where the system does not say."""
     statm = Path("/proc/self/statm")
     return int(statm.read_text(encoding="ascii").split()[1]) * _PAGE if statm.exists() else 0

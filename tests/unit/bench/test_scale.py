@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("ray")
 
 from bench.scale import recorded_curves
+from bench.scale_actors import _waits
 from bench.scale_report import write_scale
 from bench.scale_simulated import HORIZON, Load, SimulatedSweep
 
@@ -63,6 +64,18 @@ def test_a_driver_that_cannot_follow_leaves_its_workers_waiting(tmp_path):
     slow = _run(replace(LOAD, ray_ms=1000.0), tmp_path)
     assert slow.driver_busy > 0.8 > 0.2 > quick.driver_busy
     assert slow.utilisation < 0.5 * quick.utilisation
+
+
+def test_what_real_actors_note_tells_their_waits_starts_and_use():
+    """Two trials on one actor: a second of steps each, half a second for each answer, and one until the next began."""
+    notes = [
+        {"trial": trial, "began_s": at, "ended_s": at + 1.0, "waited_s": waited, "actor": 7}
+        for trial, at, waited in (("a", 0.0, 0.0), ("a", 1.5, 0.5), ("b", 3.5, 0.0), ("b", 5.0, 0.5))
+    ]
+    told = _waits(notes)
+    assert told["next_start_s"] == pytest.approx(1.0)
+    assert told["decided_p50_s"] == pytest.approx(0.5)
+    assert told["utilisation"] == pytest.approx(4.0 / 6.0)
 
 
 def test_recorded_curves_are_means_over_the_whole_run(curves_folder):
