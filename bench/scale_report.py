@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hpo.adapters.atomic import write_text
+from hpo.adapters.atomic import write_json, write_text
 from hpo.reporting.line_chart import Line, line_chart
 
 Found = Sequence[Mapping[str, Any]]
@@ -50,8 +51,10 @@ def actors_lines(found: Found) -> list[str]:
 
 
 def scale_figure(found: Found) -> str:
-    """Return an SVG: how busy the workers and the driver are, against the workers (log₁₀)."""
-    ordered = sorted(found, key=lambda one: one["load"]["n_workers"])
+    """Return an SVG: how busy the workers and the driver are, against the workers (log₁₀), of the loads most alike."""
+    kinds = [tuple(one["load"][key] for key in ("trial_s", "n_reports", "n_trials")) for one in found]
+    most = max(kinds, key=kinds.count)
+    ordered = [one for one, kind in zip(found, kinds, strict=True) if kind == most]
     workers = [float(np.log10(one["load"]["n_workers"])) for one in ordered]
     lines = [
         Line("workers train", workers, [100 * one["measured"]["utilisation"] for one in ordered]),
@@ -63,9 +66,22 @@ def scale_figure(found: Found) -> str:
 
 
 def write_scale(folder: Path, found: Found) -> None:
-    """Write ``scale.md`` and ``scale.svg``."""
+    """Write ``scale.json``, ``scale.md`` and ``scale.svg``: what was found now, and of other loads before."""
     folder.mkdir(parents=True, exist_ok=True)
-    about = "`python -m bench.scale`: simulated workers, recorded curves; scheduler, search and study are the real ones."
+    known = folder / "scale.json"
+    before = json.loads(known.read_text(encoding="utf-8")) if known.exists() else []
+    loads = [one["load"] for one in found]
+    found = sorted([*found, *(one for one in before if one["load"] not in loads)], key=_size)
+    write_json(known, found)
+    about = (
+        "`python -m bench.scale --workers … --trials … --reports … --trial-s … --out bench/results`: simulated workers,\n"
+        "recorded curves; scheduler, search and study are real. Milliseconds are the driver's processor time without Ray's;\n"
+        "answers and use are on the simulated clock, with 2.5 ms of Ray's added to each report."
+    )
     text = "\n".join(["# What one driver carries", "", about, "", *scale_lines(found), "", "![shares](scale.svg)", ""])
     write_text(folder / "scale.md", text)
     write_text(folder / "scale.svg", scale_figure(found))
+
+
+def _size(one: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(one["load"][key] for key in ("n_trials", "n_workers", "trial_s", "n_reports"))
