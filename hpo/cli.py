@@ -255,7 +255,7 @@ def _drive(plan: Plan, folder: RunFolder, *, resume: bool, verify: bool, settle:
 
     from hpo.commands.sweep_display import displayed
     from hpo.engine.run_folder import locked
-    from hpo.engine.sweep import SweepError, run_sweep
+    from hpo.engine.sweep import OutsideError, SweepError, run_sweep
     from hpo.engine.tables import summary_lines, trials_table, wide_enough
 
     with locked(folder):
@@ -264,6 +264,8 @@ def _drive(plan: Plan, folder: RunFolder, *, resume: bool, verify: bool, settle:
                 result = run_sweep(plan, folder, progress, resume=resume, verify=verify, settle=settle)
         except KeyboardInterrupt:
             _fail(f"interrupted; everything is saved, go on with: {folder.resume_command}", 130)
+        except OutsideError as error:
+            _fail_sweep(f"{error} (logs in {folder.logs}); go on with: {folder.resume_command}", plan, folder, as_json=as_json)
         except SweepError as error:
             _fail_sweep(f"{error} (logs in {folder.logs})", plan, folder, as_json=as_json)
         except OSError as error:

@@ -71,6 +71,7 @@ class StudyView:
     ) -> None:
         self.lock = threading.RLock()
         self.reader, self.settings = reader, settings
+        self._without_margin = replace(settings, margin=0.0)
         self.followers: dict[int, Follower] = {}
         self.pending: dict[int, float] = {}
         self.version = 0
@@ -88,6 +89,7 @@ class StudyView:
         self.scale = self._scale_for(Extremes())
         self._references = References(model, self._curve)
         self._spent: dict[int, float] = {}
+        self._spent_in_all = 0.0
 
     @property
     def given(self) -> tuple[Reference, ...]:
@@ -167,7 +169,7 @@ class StudyView:
         curve = curve if self._stops_diverging else replace(curve, diverging=False)
         best = self.best_level
         threshold = None if best is None else self.scale.worse_by(best, self.settings.margin)
-        state, settings = SweepState(threshold, spent), replace(self.settings, margin=0.0)
+        state, settings = SweepState(threshold, spent), self._without_margin
         if is_decided_early(curve, state, settings):
             return decide(curve, None, state, settings)
         try:
@@ -193,7 +195,7 @@ class StudyView:
 
     def spent_without(self, number: int) -> float:
         """Return the error spent by trials other than ``number``."""
-        spent = sum(self._spent.values()) + sum(p for n, p in self.pending.items() if n not in self._spent)
+        spent = self._spent_in_all + sum(p for n, p in self.pending.items() if n not in self._spent)
         return spent - self._spent.get(number, self.pending.get(number, 0.0))
 
     def final_level(self, trial: FrozenTrial) -> float:
@@ -270,6 +272,7 @@ class StudyView:
         """Drop what was learned from finished trials, before learning it anew under other terms."""
         self._references.forget()
         self._spent.clear()
+        self._spent_in_all = 0.0
 
     def _learn(self, trial: FrozenTrial) -> None:
         """Take up one finished trial; those before it have been."""
@@ -278,7 +281,7 @@ class StudyView:
             return
         counts = trial.state == TrialState.PRUNED or self._counts_would_be_stops
         if counts and would_have_spent is not None:
-            self._spent[trial.number] = would_have_spent
+            self._spend(trial.number, would_have_spent)
         try:
             self.reader.check(trial)
             if trial.state == TrialState.PRUNED:
@@ -292,10 +295,10 @@ class StudyView:
 
     def _learn_stop(self, trial: FrozenTrial) -> None:
         """Take up a PRUNED trial: where the rule stops it as well, that has spent its P(best)."""
-        self._spent.pop(trial.number, None)
-        decision = self.judge(self._curve(trial), sum(self._spent.values()))
+        self._spend(trial.number, 0.0)
+        decision = self.judge(self._curve(trial), self._spent_in_all)
         if decision.action == "stop":
-            self._spent[trial.number] = decision.error_spent
+            self._spend(trial.number, decision.error_spent)
 
     def _learn_end(self, trial: FrozenTrial) -> None:
         """Take up a COMPLETE trial."""
@@ -303,6 +306,11 @@ class StudyView:
         self.audit.settle(trial.number, level)
         if isfinite(level):
             self._references.add(self.reader.label_of(trial) or self._label, trial, level)
+
+    def _spend(self, number: int, error: float) -> None:
+        """Note what a trial has spent of the error budget, instead of what it had spent before."""
+        self._spent_in_all += error - self._spent.get(number, 0.0)
+        self._spent[number] = error
 
     def _curve(self, trial: FrozenTrial) -> Curve:
         curve = finished_curve(trial, self.scale, self.horizon_of(trial)[0], self.reader)

@@ -28,6 +28,7 @@ Ending = Literal["stopped", "finished", "failed"]
 KEPT_POINTS = 160
 """Points kept of a finished trial, means of the reports between; a running one keeps all its reports."""
 _FIRST = datetime(2000, 1, 1)
+_TAUGHT = {TrialState.COMPLETE, TrialState.PRUNED}
 
 
 @dataclass
@@ -97,9 +98,11 @@ class TrialBook:
         return [self.direction]
 
     def get_trials(self, deepcopy: bool = True, states: Collection[TrialState] | None = None) -> list[FrozenTrial]:
-        """Return what has ended so far and can be learned from, in that order; ``deepcopy`` is not heeded."""
+        """Return what has ended so far and can be learned from, in that order; not to be changed."""
         del deepcopy
-        return [t for t in self._finished if states is None or t.state in states]
+        if states is None or _TAUGHT.issubset(states):
+            return self._finished
+        return [t for t in self._finished if t.state in states]
 
     def add(self, trial_id: str, about: dict[str, Any]) -> RayTrial:
         """Return a trial, new or known; a failed one runs again with the reports that it had.
@@ -107,13 +110,15 @@ class TrialBook:
         Parameters
         ----------
         about : dict
-            ``settings`` (numbers and names of its config), ``family``, ``recipe`` (as dict) and ``horizon``; JSON-ready.
+            ``settings`` (numbers and names of its config), ``searched`` (those of them that are searched), ``family``,
+            ``recipe`` (as dict) and ``horizon``; JSON-ready.
         """
         known = self.trials.get(trial_id)
         if known is not None:
             known.status = "running" if known.status == "failed" else known.status
             return known
         frozen = create_trial(state=TrialState.RUNNING, user_attrs=dict(about.get("settings") or {}))
+        frozen.params = dict(about.get("searched") or {})  # a study would know their distributions too
         frozen.number = len(self._by_number)
         said = about.get("recipe")
         recipe = guess_recipe(frozen) if said is None else recipe_from_dict(said)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 import warnings
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from hpo.adapters.json_line import json_object
 from hpo.adapters.optuna_record import TrialDecision
@@ -24,14 +25,14 @@ _NUMBERS = ("fraction", "forecast", "lower", "upper", "incumbent", "p_best", "al
 
 
 class EventLog:
-    """Appends events to a file and reads them back.
+    """Appends events to a file, each flushed at once, and reads them back; the file stays open while the log is in use.
 
     A file that cannot be written is given up with one warning: a log never stops an experiment.
     """
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._is_mended = False
+        self._file: TextIO | None = None
 
     def write(self, event: Event) -> None:
         """Append one event."""
@@ -39,9 +40,10 @@ class EventLog:
             return
         line = json.dumps({key: jsonable(value) for key, value in event.items()}) + "\n"
         try:
-            self._mend(self.path)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(line)
+            if self._file is None:
+                self._mend(self.path)
+                self._file = self.path.open("a", encoding="utf-8", buffering=1)
+            self._file.write(line)
         except OSError as error:
             warnings.warn(f"decisions are no longer logged: {error}", RuntimeWarning, stacklevel=2)
             self.path = None
@@ -62,15 +64,20 @@ class EventLog:
 
     def _mend(self, path: Path) -> None:
         """Before the first line: make the folder, and end a line that a crash cut short."""
-        if self._is_mended:
-            return
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_file() and path.stat().st_size > 0:
             with path.open("rb+") as file:
                 file.seek(-1, 2)
                 if file.read(1) != b"\n":
                     file.write(b"\n")
-        self._is_mended = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "_file": None}
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
 
 
 def decision_event(trial_id: str, decision: TrialDecision) -> Event:

@@ -165,7 +165,7 @@ class CollapseScheduler(FIFOScheduler):
         known = self._book.trials.get(trial.trial_id)
         if known is not None and known.status != "failed":
             return
-        about = self._about(trial.config or {})
+        about = self._about(trial)
         self._happen({"event": "add", "id": trial.trial_id, "about": about})
         if self._search is not None:
             self._search.describe(trial.trial_id, about)
@@ -291,8 +291,9 @@ class CollapseScheduler(FIFOScheduler):
             self.on_trial_add(tune_controller, trial)
         return self._book.trials[trial.trial_id]
 
-    def _about(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a config says about its run, JSON-ready."""
+    def _about(self, trial: Any) -> dict[str, Any]:
+        """Return what a trial's config says about its run, JSON-ready."""
+        config = trial.config or {}
         recipe = None if self._recipe is None else self._recipe(config)
         if recipe is not None and not isinstance(recipe, Recipe):
             raise ValueError(f"recipe must return a Recipe or None; found {recipe!r}")
@@ -300,6 +301,7 @@ class CollapseScheduler(FIFOScheduler):
         total = self._total(config) if callable(self._total) else self._total
         return {
             "settings": settings_in(config),
+            "searched": settings_in(getattr(trial, "evaluated_params", None) or config),
             "recipe": None if recipe is None else recipe.to_dict(),
             "family": "" if label is None else str(label),
             "horizon": None if total is None else float(total),

@@ -82,14 +82,13 @@ def sweep(
     ValueError
         Something is wrong with the configuration; one line names it.
     SweepError
-        No candidate could be trained to its end.
+        No candidate could be trained to its end; or, an ``OutsideError``, Ray or the storage failed: ``resume=True`` goes on.
     """
     from hpo.commands.sweep_display import displayed
     from hpo.engine.config import InputError
-    from hpo.engine.context import SweepError
     from hpo.engine.plan import plan_sweep
     from hpo.engine.run_folder import discard, existing_run_folder, locked, new_run_folder
-    from hpo.engine.sweep import run_sweep
+    from hpo.engine.sweep import SweepError, run_sweep
 
     if not callable(train):
         raise ValueError(f"train must be a function train(settings, session); found {train!r}")

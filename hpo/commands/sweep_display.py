@@ -26,8 +26,8 @@ def displayed(plan: Plan, folder: RunFolder) -> Iterator[SweepProgress]:
     from rich.console import Console
 
     from hpo.commands.report import report_after_sweep
-    from hpo.engine.context import SweepError
     from hpo.engine.progress import SweepProgress
+    from hpo.engine.trouble import SweepError
     from hpo.reporting.live_view import sweep_view
 
     with ExitStack() as stack:

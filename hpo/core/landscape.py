@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky
+from scipy.linalg.lapack import dpotrs
 from scipy.optimize import minimize
 
 from hpo.core.recipe import Recipe
@@ -31,6 +32,7 @@ MIN_REFERENCES = 4
 LEVEL_SD = 1.0
 """Prior sd of the trials' common level on the model's scale: free."""
 _SCHEDULE_GRID = np.linspace(0.05, 1.0, 20)
+_SCHEDULE_KEYS = tuple(f"schedule.{k:02d}" for k in range(_SCHEDULE_GRID.size))
 _MIN_NOISE = 3e-4
 _TILT, _CURVATURE = 0.02, 0.01  # of log loss per e-fold of the learning rate, and per its square
 
@@ -100,11 +102,11 @@ class Landscape:
         if not self.points:
             alone = self.kernel(points, points) + self.noise**2 * np.eye(len(points))
             return self.mean + np.array([p.expected for p in points]), alone
-        cross = self.kernel(points, self.points)
+        cross = self._to_references(points)
         factor, solved = self._known
         expected = self.mean + np.array([p.expected for p in points])
         mean = expected + cross @ solved
-        inside = self.kernel(points, points) - cross @ cho_solve((factor, True), cross.T)
+        inside = self.kernel(points, points) - cross @ dpotrs(factor, cross.T, lower=1)[0]
         covariance = inside + self.noise**2 * np.eye(len(points))
         return np.asarray(mean, dtype=np.float64), np.asarray(0.5 * (covariance + covariance.T), dtype=np.float64)
 
@@ -123,15 +125,49 @@ class Landscape:
 
     def kernel(self, a: Sequence[Point], b: Sequence[Point]) -> FloatArray:
         """Return the covariance of final values without seed noise, shape (len(a), len(b))."""
-        squared = _distances(a, b, self.dimensions)
-        scaled = np.tensordot(self.length_scales**-2.0, squared, axes=1)
-        return np.asarray(self.amplitude**2 * np.exp(-0.5 * scaled) + _bowl(a, b, self.rate_centre), dtype=np.float64)
+        there = _places(b, self.dimensions, self.rate_centre)
+        return self._kernel(there if a is b else _places(a, self.dimensions, self.rate_centre), there)
+
+    def _to_references(self, points: Sequence[Point]) -> FloatArray:
+        """Return :meth:`kernel` of points and the references, whose places are remembered."""
+        return self._kernel(_places(points, self.dimensions, self.rate_centre), self._reference_places)
+
+    @cached_property
+    def _reference_places(self) -> _Places:
+        return _places(self.points, self.dimensions, self.rate_centre)
+
+    def _kernel(self, a: _Places, b: _Places) -> FloatArray:
+        scaled = np.tensordot(self.length_scales**-2.0, _distances(a, b), axes=1)
+        return np.asarray(self.amplitude**2 * np.exp(-0.5 * scaled) + _bowl(a, b), dtype=np.float64)
 
 
-def _bowl(a: Sequence[Point], b: Sequence[Point], centre: float) -> FloatArray:
+@dataclass(frozen=True)
+class _Places:
+    """Where points lie along each dimension: numbers, NaN where a point lacks it; a schedule's values; words as objects.
+
+    ``rates`` are log learning rates off the centre, 0 where unknown.
+    """
+
+    along: tuple[NDArray[Any], ...]
+    rates: FloatArray
+
+
+def _places(points: Sequence[Point], dimensions: Sequence[str], centre: float) -> _Places:
+    rates = np.array([p.numbers.get("recipe.lr", centre) for p in points]) - centre
+    return _Places(tuple(_along(points, name) for name in dimensions), rates)
+
+
+def _along(points: Sequence[Point], name: str) -> NDArray[Any]:
+    if name.startswith("="):
+        return np.array([p.words.get(name[1:], "") for p in points], dtype=object)
+    if name == "schedule":
+        return np.array([[p.numbers.get(k, np.nan) for k in _SCHEDULE_KEYS] for p in points])
+    return np.array([p.numbers.get(name, np.nan) for p in points])
+
+
+def _bowl(a: _Places, b: _Places) -> FloatArray:
     """Return the covariance of a quadratic in the log learning rate: away from the rates tried, losses rise by unknown much."""
-    u, v = (np.array([p.numbers.get("recipe.lr", centre) for p in side]) for side in (a, b))
-    product = np.outer(u - centre, v - centre)
+    product = np.outer(a.rates, b.rates)
     return np.asarray(_TILT**2 * product + _CURVATURE**2 * product**2, dtype=np.float64)
 
 
@@ -187,11 +223,12 @@ def fit_landscape(points: Sequence[Point], finals: FloatArray) -> Landscape | No
     if not suffice(len(points), dimensions):
         return None
     drawn_in = _drawn_in(finals) - np.array([p.expected for p in points])
-    squared = _distances(points, points, dimensions)
+    centre = float(np.mean([p.numbers.get("recipe.lr", 0.0) for p in points]))
+    places = _places(points, dimensions, centre)
+    squared = _distances(places, places)
     typical = np.array([max(math.sqrt(float(np.max(d))), 1e-9) for d in squared])
     start = _start(drawn_in, typical)
-    centre = float(np.mean([p.numbers.get("recipe.lr", 0.0) for p in points]))
-    bowl = _bowl(points, points, centre)
+    bowl = _bowl(places, places)
     found = minimize(
         _objective, start, args=(drawn_in, squared, bowl, start), jac=True, method="L-BFGS-B", options={"maxiter": 80}
     )
@@ -257,22 +294,22 @@ def dimensions_of(points: Sequence[Point]) -> tuple[str, ...]:
     return (*found.values(), *(["schedule"] if schedule else []), *words)
 
 
-def _distances(a: Sequence[Point], b: Sequence[Point], dimensions: tuple[str, ...]) -> FloatArray:
+def _distances(a: _Places, b: _Places) -> FloatArray:
     """Return squared distances by dimension, shape (n_dimensions, len(a), len(b)); what a point lacks is at distance 0."""
-    return np.stack([_distance(a, b, name) for name in dimensions])
+    return np.stack([_distance(x, y) for x, y in zip(a.along, b.along, strict=True)])
 
 
-def _distance(a: Sequence[Point], b: Sequence[Point], name: str) -> FloatArray:
-    if name.startswith("="):
-        left, right = ([p.words.get(name[1:], "") for p in side] for side in (a, b))
-        return np.array([[float(x != y) for y in right] for x in left], dtype=np.float64)
-    if name == "schedule":
-        keys = [f"schedule.{k:02d}" for k in range(_SCHEDULE_GRID.size)]
-        u, v = (np.array([[p.numbers.get(k, np.nan) for k in keys] for p in side]) for side in (a, b))
-        apart = np.mean((u[:, None, :] - v[None, :, :]) ** 2, axis=2)
-        return np.asarray(np.nan_to_num(apart, nan=1.0), dtype=np.float64)
-    x, y = (np.array([p.numbers.get(name, np.nan) for p in side]) for side in (a, b))
-    return np.asarray(np.nan_to_num((x[:, None] - y[None, :]) ** 2, nan=0.0), dtype=np.float64)
+def _distance(x: NDArray[Any], y: NDArray[Any]) -> FloatArray:
+    """Return squared distances of numbers or schedules; words are 1 apart, as is a known schedule from none."""
+    if x.dtype == object:
+        return np.asarray(x[:, None] != y[None, :], dtype=np.float64)
+    apart = (x[:, None] - y[None, :]) ** 2
+    if apart.ndim == 3:
+        apart = apart.mean(axis=2)
+        apart[np.isnan(apart)] = 1.0
+    else:
+        apart[np.isnan(apart)] = 0.0
+    return np.asarray(apart, dtype=np.float64)
 
 
 def _start(finals: FloatArray, typical: FloatArray) -> FloatArray:

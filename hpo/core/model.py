@@ -12,7 +12,7 @@ With its variances at zero a forecast is the papers' surrogate with early-align 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -96,6 +96,7 @@ class CollapseModel:
         self._landscapes: dict[tuple[str, Metric, bool], Landscape | None] = {}
         self._last: tuple[tuple[Curve, ...], _Found] | None = None
         self._homes: Remembered[tuple[str, Metric, Recipe | None], Family | None] = Remembered()
+        self._points: Remembered[Hashable, Point] = Remembered()
 
     @classmethod
     def fit(cls, curves: Sequence[Curve], settings: ModelSettings | None = None) -> CollapseModel:
@@ -238,7 +239,15 @@ class CollapseModel:
         if not self.settings.landscape:
             return None
         fitted, response = self.landscape_of([c.recipe for c in curves], family, metric)
-        return None if fitted is None else (fitted, [point_about(c.recipe, c.settings, response) for c in curves])
+        return None if fitted is None else (fitted, [self._place_of(c, response) for c in curves])
+
+    def _place_of(self, run: Curve | Reference, response: ResponseMean | None) -> Point:
+        """Return :func:`point_about` of a run, remembered: a running trial and its rivals are asked about again and again."""
+        key = (response is None, run.recipe, *run.settings.items())
+        try:
+            return self._points.get(key, lambda: point_about(run.recipe, run.settings, response))
+        except TypeError:  # a setting that has no hash
+            return point_about(run.recipe, run.settings, response)
 
     def _align(self, curves: Sequence[Curve]) -> _Found:
         """Return who is judged, their joint law from the prefixes, and what is known of each run.

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import block_diag, eigh
-from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.linalg import block_diag
+from scipy.linalg.lapack import dpotrf, dpotri, dsyevr
 
 FloatArray = NDArray[np.float64]
 _FEWEST_OUTLIERS, _OUTLIER_SHARE = 3, 0.1
@@ -155,13 +155,20 @@ def own_scale(prefix: Prefix, dof: float) -> float:
     total = ones.sum()
     pull = prefix.precision @ prefix.offset - ones * (ones @ prefix.offset / total)
     root = np.sqrt(np.maximum(prefix.noise, LEAST_NOISE / prefix.precision.diagonal()))
-    shares, directions = eigh(
-        root[:, None] * (prefix.precision - np.outer(ones, ones) / total) * root,
-        subset_by_index=[0, min(OWN_COMPONENTS, n - 1)],
+    shares, directions = _lowest(
+        root[:, None] * (prefix.precision - np.outer(ones, ones) / total) * root, min(OWN_COMPONENTS + 1, n)
     )
     slow = slice(1, 1 + int(np.sum(shares[1:] < MOSTLY_NOISE)))
     z = directions[:, slow].T @ (root * pull) / np.sqrt(np.maximum(shares[slow], 1e-300))
     return math.sqrt((dof + float(z @ z)) / (dof + z.size))
+
+
+def _lowest(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
+    """Return the k smallest eigenvalues of a symmetric matrix and their vectors; as scipy's ``eigh``, without its checks."""
+    values, vectors, _, _, failed = dsyevr(matrix, range="I", il=1, iu=k, lower=1)
+    if failed:
+        raise np.linalg.LinAlgError(f"eigenvalues did not converge (LAPACK dsyevr: {failed})")
+    return values[:k], vectors[:, :k]
 
 
 def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof: float = np.inf) -> Alignment:

@@ -69,13 +69,20 @@ def probability_lowest(law: Law, margin: float = 0.0) -> float | None:
 
 def _points(n: int, dof: float) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return standard normal points, shape (N_POINTS, n), the common scales of a Student-t and their weights, of mean 1."""
-    normal, uniform = _unit_points(n)
+    normal, _ = _unit_points(n)
+    return normal, *_scales(n, dof)
+
+
+@lru_cache(maxsize=256)
+def _scales(n: int, dof: float) -> tuple[FloatArray, FloatArray]:
+    """Return the common scales that go with the points in ``n`` dimensions, and their weights, shape (N_POINTS,) each."""
     if np.isinf(dof):
-        return normal, np.ones(N_POINTS), np.ones(N_POINTS)
+        return np.ones(N_POINTS), np.ones(N_POINTS)
+    _, uniform = _unit_points(n)
     weight = _TAIL_POWER * uniform ** (_TAIL_POWER - 1)
     chi_square = 2.0 * special.gammaincinv(0.5 * dof, uniform**_TAIL_POWER)
     scale = np.sqrt(dof / np.maximum(chi_square, 1e-300))
-    return normal, np.asarray(scale, dtype=np.float64), np.asarray(weight / weight.mean(), dtype=np.float64)
+    return np.asarray(scale, dtype=np.float64), np.asarray(weight / weight.mean(), dtype=np.float64)
 
 
 @lru_cache(maxsize=64)

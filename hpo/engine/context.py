@@ -19,11 +19,8 @@ from hpo.engine.study_record import StudyRecord, open_study
 from hpo.engine.thinning import Report
 from hpo.engine.time_budget import MayStart, TimeBudget, always
 from hpo.engine.trial_events import TrialEvents
+from hpo.engine.trouble import SweepError
 from hpo.engine.worker import Job
-
-
-class SweepError(Exception):
-    """The sweep ran and has no winner; its text is the line to show."""
 
 
 class Context:

@@ -126,7 +126,7 @@ class LiveJudge:
         """Return the run as the scheduler knows it; the first time after a revival, with its reports so far."""
         n_revived = self._hand.n_revived[run.name]
         name = run.name if n_revived == 0 else f"{run.name}+{n_revived}"
-        trial = SimpleNamespace(trial_id=name, config={"run": run.name, **run.searched})
+        trial = SimpleNamespace(trial_id=name, config={"run": run.name, **run.searched}, evaluated_params=run.searched)
         if n_revived and name not in self._begun:
             self._begun.add(name)
             self._learn(run)

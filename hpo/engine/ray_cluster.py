@@ -20,6 +20,7 @@ from typing import Any, TextIO
 from hpo.engine.config import InputError, SweepConfig
 from hpo.engine.config_blocks import TrialResources
 from hpo.engine.run_folder import RunFolder
+from hpo.engine.trouble import OutsideError, in_a_line
 from hpo.engine.worker import Job
 
 _ENVIRONMENT = {
@@ -35,10 +36,12 @@ _ENVIRONMENT = {
     "TUNE_MAX_PENDING_TRIALS_PG": "200",  # the queue hands out no more than fit
     "TUNE_WARN_THRESHOLD_S": "60",
 }
+_logger = logging.getLogger("ray.hpo")
 _OBJECT_STORE_BYTES = 128 * 2**20
 _IMPORT_PATIENCE_S = 120.0
 _CONNECT_PATIENCE_S = 10.0
 _LOOK_EVERY_S = 5.0
+_ATTEMPTS = 2
 _AHEAD, _AHEAD_ON_A_CLUSTER = 1, 4
 """Trials asked for beyond what fits: Ray then keeps the worker of a trial that ends, and a cluster sees that it should grow."""
 
@@ -95,6 +98,8 @@ def ray_for(run: RunFolder, config: SweepConfig) -> Iterator[None]:
     InputError
         One trial needs more than the machine has (it would wait for ever), the cluster or the storage cannot be reached, or
         workers cannot start or do not see the run folder.
+    OutsideError
+        A private Ray does not come up on this machine, now.
     """
     _check_storage(config.ray.storage_path)
     loaded = sys.modules.get("ray")
@@ -106,18 +111,19 @@ def ray_for(run: RunFolder, config: SweepConfig) -> Iterator[None]:
     if is_private and loaded is None:  # Ray looks once, when it is imported
         for name, value in (("RAY_AUTH_MODE", "token"), ("RAY_AUTH_TOKEN", secrets.token_hex(32))):
             os.environ.setdefault(name, value)  # else it keeps a token in the home folder
-    with _environment(_ENVIRONMENT), _logged_to(run.logs / "ray.log"):
+    with _environment(_ENVIRONMENT):
         with _checked_environment():
-            import ray
-        _start(ray, config)
-        try:
-            if is_private:
-                _check_size(ray, config)
-            else:
-                check_workers(run)
-            yield
-        finally:
-            ray.shutdown()
+            ray = _imported()  # which sets up its own logging, so it comes first
+        with _logged_to(run.logs / "ray.log"):
+            _start(ray, config)
+            try:
+                if is_private:
+                    _check_size(ray, config)
+                if config.ray.runtime_env or not is_private:
+                    check_workers(run)
+                yield
+            finally:
+                ray.shutdown()
 
 
 @contextmanager
@@ -187,7 +193,12 @@ def _checked_environment() -> Iterator[None]:
     command = [sys.executable, "-P", "-c", "import ray._private.worker, hpo.engine.worker"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         yield
-        _, said = process.communicate(timeout=_IMPORT_PATIENCE_S)
+        try:
+            _, said = process.communicate(timeout=_IMPORT_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            text = f"workers cannot start: importing what they need took over {_IMPORT_PATIENCE_S:g} s on this machine"
+            raise OutsideError(text) from None
     if process.returncode != 0:
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         raise InputError(f"workers cannot start: {lines[-1] if lines else f'exit status {process.returncode}'}")
@@ -207,20 +218,55 @@ def _start(ray: Any, config: SweepConfig) -> None:
         variables = {"PYTHONPATH": os.environ["PYTHONPATH"], **environment.get("env_vars", {})}
         environment = {**environment, "env_vars": variables}
     _check_address(address)
-    try:
-        ray.init(
-            address=address or "local",
-            runtime_env=environment or None,
-            log_to_driver=False,
-            configure_logging=False,
-            **(alone if address is None else {}),
-        )
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        if address is None:
-            raise
-        raise InputError.at("ray.address", "a Ray cluster that answers", f"{address} ({str(error).splitlines()[0]})") from None
+    _check_runtime_env(environment)
+    options = {"runtime_env": environment or None, "log_to_driver": False}  # its log is ours: see _logged_to
+    if address is None:
+        _start_private(ray, address="local", **options, **alone)
+    else:
+        _join(ray, address=address, **options)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own there
+
+
+def _start_private(ray: Any, **options: Any) -> None:
+    """Start Ray here; where it fails once, once more: on a machine that is busy it gives up after half a minute."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            ray.init(**options)
+            return
+        except Exception as error:
+            _logger.exception("Ray does not start (attempt %d)", attempt)
+            ray.shutdown()
+            if attempt == _ATTEMPTS:
+                raise OutsideError(f"Ray does not start on this machine: {in_a_line(error)}") from error
+
+
+def _join(ray: Any, **options: Any) -> None:
+    try:
+        ray.init(**options)
+    except Exception as error:
+        _logger.exception("no cluster at %s", options["address"])
+        found = f"{options['address']} ({in_a_line(error)})"
+        raise InputError.at("ray.address", "a Ray cluster that answers", found) from None
+
+
+def _imported() -> Any:
+    """Return Ray's module."""
+    try:
+        import ray
+    except ImportError as error:
+        raise InputError(f"Ray cannot be imported: {error}") from None
+    return ray
+
+
+def _check_runtime_env(environment: Mapping[str, Any]) -> None:
+    """Refuse what Ray would refuse once it is up."""
+    from ray.runtime_env import RuntimeEnv
+
+    try:
+        RuntimeEnv(**environment)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError.at("ray.runtime_env", "what Ray takes", in_a_line(error)) from None
 
 
 def _check_address(address: str | None) -> None:

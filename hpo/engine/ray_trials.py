@@ -7,6 +7,7 @@ state is never restored. Worker processes are used again from trial to trial, be
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,11 +22,13 @@ from hpo.engine.ray_cluster import Room
 from hpo.engine.run_folder import RunFolder
 from hpo.engine.thinning import Report
 from hpo.engine.trial_events import TrialEvents
+from hpo.engine.trouble import OutsideError, causes_of, in_a_line, is_own
 from hpo.engine.worker import Job, Outcome, Status, is_out_of_memory, write_outcome
 
 if TYPE_CHECKING:
     from ray.tune import PlacementGroupFactory
 
+_logger = logging.getLogger("ray.hpo")
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -48,6 +51,8 @@ def run_jobs(
         The jobs were asked to pause.
     OSError
         A disk is full; nothing that ran into it counts as failed.
+    OutsideError
+        Ray or the study's storage failed.
     """
     if queue.is_over:
         return
@@ -106,7 +111,7 @@ def _fit(
     try:
         results = tuner.fit()
     except Exception as error:
-        _raise_disk_full_behind(error)
+        _raise_behind(error)
         raise
     ended = [results[i] for i in range(len(results))]
     return {(result.config or {})["name"]: result.error for result in ended if result.error is not None}
@@ -150,12 +155,15 @@ def _full_disk(error: object) -> int | None:
     return next((number for number in _FULL_DISK if f"[Errno {number}]" in str(error)), None)
 
 
-def _raise_disk_full_behind(error: BaseException | None) -> None:
-    """Raise the error of a full disk that led to ``error``, if one did: the driver writes too."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in _FULL_DISK:
-            raise error from None
-        error = error.__cause__ or error.__context__
+def _raise_behind(error: Exception) -> None:
+    """Raise what led to an error of Ray's experiment, if it is no fault of ours: a full disk, the storage, or Ray itself."""
+    *_, first = causes = list(causes_of(error))
+    for cause in causes:
+        if isinstance(cause, OutsideError) or (isinstance(cause, OSError) and cause.errno in _FULL_DISK):
+            raise cause from None
+    if not is_own(first):
+        _logger.error("the experiment failed", exc_info=error)
+        raise OutsideError(f"Ray failed: {in_a_line(first)}") from error
 
 
 def _raise_if_disk_full(job: Job, error: Exception | None) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpo.engine.config import InputError
+from hpo.engine.trouble import OutsideError, in_a_line
 from search_spaces import SearchSpace
 
 if TYPE_CHECKING:
@@ -21,10 +23,13 @@ if TYPE_CHECKING:
 
 Ending = Literal["COMPLETE", "PRUNED", "FAIL"]
 _CANDIDATE = "candidate"
+_STORAGES = ("optuna", "sqlalchemy", "psycopg", "psycopg2", "pymysql", "MySQLdb", "sqlite3", "redis")
 
 
 class StudyRecord:
     """The study and its open trials, by candidate number.
+
+    Every method raises :class:`~hpo.engine.trouble.OutsideError` where the storage fails.
 
     Parameters
     ----------
@@ -69,16 +74,18 @@ class StudyRecord:
         """Add an intermediate value, unless the trial is closed or has one at this step."""
         trial = self._open.get(candidate)
         if trial is not None and step not in self._reported[candidate]:
-            trial.report(loss, step)
+            with _reaching_storage():
+                trial.report(loss, step)
             self._reported[candidate].add(step)
 
     def annotate(self, candidate: int, attributes: Mapping[str, Any]) -> None:
         """Set user attributes of a trial that is still open; None values are left out."""
         trial = self._open.get(candidate)
         if trial is not None:
-            for key, value in attributes.items():
-                if value is not None:
-                    trial.set_user_attr(key, value)
+            with _reaching_storage():
+                for key, value in attributes.items():
+                    if value is not None:
+                        trial.set_user_attr(key, value)
 
     def close(self, candidate: int, ending: Ending, value: float | None = None) -> None:
         """Tell the study how the trial ended; only the first call for a trial counts."""
@@ -86,7 +93,8 @@ class StudyRecord:
 
         trial = self._open.pop(candidate, None)
         if trial is not None:
-            self._study.tell(trial, values=value, state=TrialState[ending], skip_if_finished=True)
+            with _reaching_storage():
+                self._study.tell(trial, values=value, state=TrialState[ending], skip_if_finished=True)
 
     def _ask(self, candidate: int) -> None:
         trial = self._study.ask()
@@ -121,6 +129,17 @@ def open_study(name: str, storage: str | None, journal: Path, *, resume: bool) -
             raise InputError.at("name", f"a name that is new in {storage}", name) from None
         except Exception as error:  # noqa: BLE001 - whatever a database driver raises, it is the URL that is wrong
             raise InputError.at("storage", "an Optuna storage URL that can be opened", str(error).splitlines()[0]) from None
+
+
+@contextmanager
+def _reaching_storage() -> Iterator[None]:
+    """Within the block, turn what Optuna's storages and their databases raise into trouble outside; a full disk stays one."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) or type(error).__module__.split(".")[0] not in _STORAGES:
+            raise
+        raise OutsideError(f"the storage failed: {in_a_line(error)}") from error
 
 
 def _mend(journal: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from hpo.adapters.atomic import new_folder, write_json
 from hpo.adapters.training_session import last_logged_step, remove_checkpoints
-from hpo.engine.context import Context, SweepError
+from hpo.engine.context import Context
 from hpo.engine.cost import estimate
 from hpo.engine.export import export_winner
 from hpo.engine.judging import Judgement
@@ -32,9 +32,10 @@ from hpo.engine.run_folder import RunFolder
 from hpo.engine.settling import settle_ties
 from hpo.engine.stop_marks import unmark
 from hpo.engine.study_record import Ending
+from hpo.engine.trouble import OutsideError, SweepError
 from hpo.engine.worker import Job, forget_outcome
 
-__all__ = ["SweepError", "expected_flops", "run_sweep", "trials_at_once", "verification"]
+__all__ = ["OutsideError", "SweepError", "expected_flops", "run_sweep", "trials_at_once", "verification"]
 
 ENDINGS: dict[str, Ending] = {
     "winner": "COMPLETE",
@@ -61,7 +62,8 @@ def run_sweep(
     Raises
     ------
     SweepError
-        No candidate could be trained to its end.
+        No candidate could be trained to its end; or, an :class:`OutsideError`, Ray or the storage failed, and what is saved
+        can be gone on with.
     KeyboardInterrupt
         Interrupted; everything is saved.
     OSError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import optuna
@@ -14,6 +15,7 @@ from ray.tune.search import ConcurrencyLimiter, SearchGenerator
 from ray.tune.search.optuna import OptunaSearch
 from ray_runs import METRIC, controller, run, scheduler, teach, trial
 
+from hpo import CollapsePruner
 from hpo.adapters.ray_search import CollapseSearch
 
 NAN, INF = float("nan"), float("inf")
@@ -60,6 +62,37 @@ def test_a_stopped_trial_is_pruned_with_its_last_report_its_forecast_and_the_rea
     assert found.user_attrs["reason"] == "cannot_win"
     assert [t.state for t in study_of(search).trials[:-1]] == [TrialState.COMPLETE] * 6
     assert study_of(search).best_value == pytest.approx(3.0)
+
+
+def test_what_was_searched_tells_of_trials_as_it_does_in_an_optuna_study() -> None:
+    """Final losses follow a parameter that no recipe has; the last trial is judged half-way, where only it tells."""
+    values = [0.05 * i for i in range(1, 17)]
+    dropout = {"dropout": optuna.distributions.FloatDistribution(0.0, 1.0)}
+    first = [{"dropout": value} for value in values]
+    search, made = CollapseSearch(dropout, metric=METRIC, mode="min", points_to_evaluate=first), scheduler()
+    unsearched = scheduler()
+    study = optuna.create_study(pruner=CollapsePruner(total_steps=100))
+    judged = []
+    for i, value in enumerate(values):
+        reports = curve(3.0 + 0.8 * (value - 0.4) ** 2, steps(), wiggle=0.004, seed=i)
+        config = search.suggest(f"t{i}")
+        assert config == {"dropout": value}
+        study.enqueue_trial(config)
+        asked = study.ask(dropout)
+        for step, loss in reports.items():
+            asked.report(loss, step)
+            if asked.should_prune():
+                break
+        study.tell(asked, state=TrialState.PRUNED) if step < 100 else study.tell(asked, loss)
+        here = run(made, trial(f"t{i}", **config), reports, search)
+        run(unsearched, SimpleNamespace(trial_id=f"t{i}", config={}), reports)
+        pruner = study.pruner
+        assert isinstance(pruner, CollapsePruner)
+        judged.append((made.decision(f"t{i}"), pruner.decision(asked.number), unsearched.decision(f"t{i}")))
+        assert here == (step if step < 100 else 0)
+    chances = [[decision.p_best for decision in of_one] for of_one in judged if None not in [d.p_best for d in of_one]]
+    assert [one[0] for one in chances] == pytest.approx([one[1] for one in chances], rel=1e-6)
+    assert any(one[0] != pytest.approx(one[2], rel=0.1) for one in chances)
 
 
 def test_the_scheduler_finds_the_search_behind_rays_wrappers() -> None:

@@ -67,10 +67,18 @@ def raylets(hpo) -> Iterator[Raylets]:
 def test_a_sweep_survives_the_loss_of_a_raylet_with_the_same_winner(hpo, own_sweep, raylets):
     block = {"address": raylets.address, "runtime_env": {"env_vars": {"SET_BY_THE_SWEEP": "1"}}}
     block["storage_path"] = f"file://{hpo.folder}/ray-storage"
-    config = {**own_sweep(sleep_s=0.02), "ray": block, "checkpoint_every_s": 0.2, "retries": 3, "keep_checkpoints": "all"}
+    hurry = hpo.folder / "hurry"
+    config = {
+        **own_sweep(sleep_s=0.02, hurry=str(hurry)),
+        "ray": block,
+        "checkpoint_every_s": 0.2,
+        "retries": 3,
+        "keep_checkpoints": "all",
+    }
     with hpo.start("sweep", hpo.write(config), "--out", hpo.run, "--json") as driver:
         _wait_for_two_at_once(hpo.run, driver)
         raylets.lose_one()
+        hurry.touch()
         out, err = driver.communicate()
     assert driver.returncode == 0, err
     assert "starts again" in err

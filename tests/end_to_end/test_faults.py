@@ -9,11 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
 import pytest
+from command_line import OWN_SWEEP, CommandLine
 
 from hpo.adapters.training_session import read_log
 
@@ -32,10 +35,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-def _wait_for(*paths: Path, seconds: float = 120) -> None:
+def _wait_for(path: Path, larger_than: int = -1, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
-    while not all(path.exists() for path in paths):
-        assert time.monotonic() < deadline, f"{paths} did not appear"
+    while not (path.exists() and path.stat().st_size > larger_than):
+        assert time.monotonic() < deadline, f"{path} did not appear or grow"
         time.sleep(0.05)
 
 
@@ -109,53 +112,78 @@ def test_if_all_candidates_fail_the_sweep_says_so(hpo, own_sweep):
     assert (hpo.run / "trials" / "trial-00" / "error.txt").exists()
 
 
-@pytest.mark.slow
-def test_a_killed_driver_loses_nothing_and_counts_nothing_twice(hpo, own_sweep):
-    config = hpo.write(own_sweep(sleep_s=0.01))
-    with hpo.start("sweep", config, "--out", hpo.run) as driver:
+@dataclass
+class KilledTwice:
+    """A sweep whose driver was killed among its proxies and, after a resume, among the selected; its journal then cut short."""
+
+    run: Path
+    untouched: bool
+    decided: bytes
+    result: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def killed_twice(tmp_path_factory: pytest.TempPathFactory) -> KilledTwice:
+    hpo = CommandLine(tmp_path_factory.mktemp("killed"))
+    hurry = hpo.folder / "hurry"
+    target = {**OWN_SWEEP["target"], "sleep_s": 0.01, "late_sleep_s": 0.01, "hurry": str(hurry)}
+    with hpo.start("sweep", hpo.write({**OWN_SWEEP, "target": target}), "--out", hpo.run) as driver:
         _wait_for(hpo.run / "trials" / "proxy-1-00" / "outcome.json")
         finished_log = (hpo.run / "trials" / "proxy-1-00" / "log.csv").stat().st_mtime_ns
         driver.send_signal(signal.SIGKILL)
-    code, out, err = hpo("sweep", "--resume", hpo.run, "--json")
-    assert code == 0, err
-    assert (hpo.run / "trials" / "proxy-1-00" / "log.csv").stat().st_mtime_ns == finished_log
-    assert _steps_are_whole(hpo.run)
-    uninterrupted = hpo("sweep", config, "--out", hpo.folder / "other", "--json", "--set", "target.sleep_s=0")
-    told, expected = json.loads(out), json.loads(uninterrupted[1])
-    assert {**told, "seconds": 0} == {**expected, "seconds": 0}
-
-
-@pytest.mark.slow
-def test_a_killed_driver_goes_on_in_the_last_phase_too(hpo, own_sweep):
-    config = hpo.write(own_sweep(sleep_s=0.01))
-    with hpo.start("sweep", config, "--out", hpo.run) as driver:
+    hurry.touch()
+    with hpo.start("sweep", "--resume", hpo.run) as driver:
         _wait_for(hpo.run / "decisions.jsonl")
         time.sleep(1.5)
         driver.send_signal(signal.SIGKILL)
-    decided = (hpo.run / "decisions.jsonl").read_bytes()
+    assert not (hpo.run / "result.json").exists(), "the driver was killed too late"
+    decided, journal = (hpo.run / "decisions.jsonl").read_bytes(), hpo.run / "study.journal"
+    journal.write_bytes(journal.read_bytes()[:-7])
     code, out, err = hpo("sweep", "--resume", hpo.run, "--json")
     assert code == 0, err
-    assert (hpo.run / "decisions.jsonl").read_bytes() == decided
-    assert _steps_are_whole(hpo.run)
-    assert [t.state.name for t in _study(hpo.run).trials].count("COMPLETE") == 1
-    assert json.loads(out)["flops_spent"]["winner"] == pytest.approx(0.8 * 6 * 4000 * 600 * 100)
+    untouched = (hpo.run / "trials" / "proxy-1-00" / "log.csv").stat().st_mtime_ns == finished_log
+    return KilledTwice(hpo.run, untouched, decided, json.loads(out))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_saves_and_names_the_command_that_goes_on(hpo, own_sweep, number):
-    config = hpo.write({**own_sweep(sleep_s=0.02), "checkpoint_every_s": 3600.0})
-    with hpo.start("sweep", config, "--out", hpo.run) as driver:
-        _wait_for(hpo.run / "trials" / "proxy-1-00" / "log.csv")
-        time.sleep(1.5)
-        driver.send_signal(number)
-        out, err = driver.communicate()
-    assert driver.returncode == 130
-    assert out == ""
-    assert f"go on with: hpo sweep --resume {hpo.run}" in err
-    assert "Traceback" not in err
-    assert list((hpo.run / "trials").glob("proxy-1-*/checkpoint-*"))
-    assert not _workers_of(hpo.run)
+def test_a_killed_driver_loses_nothing_and_counts_nothing_twice(killed_twice, undisturbed):
+    assert killed_twice.untouched
+    assert _steps_are_whole(killed_twice.run)
+    assert {**killed_twice.result, "seconds": 0} == {**undisturbed, "seconds": 0}
+
+
+@pytest.mark.slow
+def test_a_driver_killed_in_the_last_phase_decides_nothing_again(killed_twice):
+    assert (killed_twice.run / "decisions.jsonl").read_bytes() == killed_twice.decided
+    assert killed_twice.result["flops_spent"]["winner"] == pytest.approx(0.8 * 6 * 4000 * 600 * 100)
+
+
+@pytest.mark.slow
+def test_a_journal_cut_in_the_middle_of_a_line_is_mended(killed_twice):
+    trials = _study(killed_twice.run).trials
+    assert [t.state.name for t in trials].count("COMPLETE") == 1
+    assert all(t.state.is_finished() for t in trials)
+
+
+@pytest.mark.slow
+def test_ctrl_c_and_sigterm_save_and_name_the_command_that_goes_on(hpo, own_sweep):
+    hurry = hpo.folder / "hurry"
+    config = hpo.write({**own_sweep(sleep_s=0.03, hurry=str(hurry)), "checkpoint_every_s": 3600.0})
+    log, done = hpo.run / "trials" / "proxy-1-00" / "log.csv", 0
+    for number, arguments in ((signal.SIGINT, (config, "--out", hpo.run)), (signal.SIGTERM, ("--resume", hpo.run))):
+        with hpo.start("sweep", *arguments) as driver:
+            _wait_for(log, larger_than=done)
+            time.sleep(1.0)
+            driver.send_signal(number)
+            out, err = driver.communicate()
+        assert driver.returncode == 130
+        assert out == ""
+        assert f"go on with: hpo sweep --resume {hpo.run}" in err
+        assert "Traceback" not in err
+        assert list((hpo.run / "trials").glob("proxy-1-*/checkpoint-*"))
+        assert not _workers_of(hpo.run)
+        done = log.stat().st_size
+    hurry.touch()
     code, _, err = hpo("sweep", "--resume", hpo.run)
     assert code == 0, err
     assert _steps_are_whole(hpo.run)
@@ -163,13 +191,13 @@ def test_ctrl_c_saves_and_names_the_command_that_goes_on(hpo, own_sweep, number)
 
 @pytest.mark.slow
 def test_a_hanging_trial_is_ended_tried_again_and_failed_and_the_rest_goes_on(hpo, own_sweep):
-    config = {**own_sweep(trouble_lr=WORST, trouble="hang"), "hang_timeout_s": 3.0}
+    config = {**own_sweep(trouble_lr=WORST, trouble="hang", trouble_from=2000), "hang_timeout_s": 3.0}
     code, out, err = hpo("sweep", hpo.write(config), "--out", hpo.run, "--json")
     assert code == 0, err
     trial = json.loads(out)["trials"][0]
     assert trial["state"] == "failed"
     assert trial["reason"].startswith("hung: no step for 3 s")
-    assert "proxy-0-00 starts again" in err
+    assert "proxy-1-00 starts again" in err
     assert "own_training.py" in (hpo.run / "trials" / "trial-00" / "hang.txt").read_text()
     assert json.loads(out)["winner"]["lr"] == pytest.approx(1e-2)  # as undisturbed
     assert _steps_are_whole(hpo.run)
@@ -177,7 +205,7 @@ def test_a_hanging_trial_is_ended_tried_again_and_failed_and_the_rest_goes_on(hp
 
 @pytest.mark.slow
 def test_a_trial_that_always_fails_is_tried_again_and_failed_and_the_rest_goes_on(hpo, own_sweep):
-    config = {**own_sweep(trouble_lr=WORST, trouble="error"), "retries": 2}
+    config = {**own_sweep(trouble_lr=WORST, trouble="error", trouble_from=4000), "retries": 2}
     code, out, err = hpo("sweep", hpo.write(config), "--out", hpo.run, "--json")
     assert code == 0, err
     trial = json.loads(out)["trials"][0]
@@ -209,31 +237,14 @@ def test_a_disk_full_at_a_checkpoint_fails_no_trial_and_a_resume_gives_the_same_
 
 
 @pytest.mark.slow
-def test_a_journal_cut_in_the_middle_of_a_line_is_mended(hpo, own_sweep):
-    config = hpo.write(own_sweep(sleep_s=0.005))
-    with hpo.start("sweep", config, "--out", hpo.run) as driver:
-        _wait_for(hpo.run / "decisions.jsonl")
-        driver.send_signal(signal.SIGKILL)
-    journal = hpo.run / "study.journal"
-    journal.write_bytes(journal.read_bytes()[:-7])
-    code, out, err = hpo("sweep", "--resume", hpo.run, "--json")
-    assert code == 0, err
-    trials = _study(hpo.run).trials
-    assert [t.state.name for t in trials].count("COMPLETE") == 1
-    assert all(t.state.is_finished() for t in trials)
-    assert json.loads(out)["winner"]["lr"] == pytest.approx(1e-2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("jump_s", [86400, -86400])
-def test_a_clock_that_jumps_changes_nothing(hpo, own_sweep, jump_s):
-    """Driver and workers see the wall clock jump by a day, either way, in the middle of the sweep."""
+def test_a_clock_that_jumps_changes_nothing(hpo, own_sweep):
+    """Driver and workers see the wall clock jump by a day in the middle of the sweep, and later two days back."""
     flag, clock = hpo.folder / "jumped", hpo.folder / "clock"
     clock.mkdir()
     (clock / "sitecustomize.py").write_text(
         "import os, time\n"
         "_seconds, _nanoseconds = time.time, time.time_ns\n"
-        f"def _jump(): return {jump_s} * os.path.exists({str(flag)!r})\n"
+        f"def _jump(): return 86400 * (os.path.exists({str(flag)!r}) - 2 * os.path.exists({str(flag) + '-back'!r}))\n"
         "time.time = lambda: _seconds() + _jump()\n"
         "time.time_ns = lambda: _nanoseconds() + 10**9 * _jump()\n"
     )
@@ -243,6 +254,7 @@ def test_a_clock_that_jumps_changes_nothing(hpo, own_sweep, jump_s):
     code, out, err = hpo("sweep", hpo.write(config), "--out", hpo.run, "--json")
     assert code == 0, err
     assert flag.exists()
+    assert flag.with_name("jumped-back").exists()
     assert "starts again" not in err
     result = json.loads(out)
     assert result["winner"]["lr"] == pytest.approx(1e-2)  # as undisturbed
@@ -279,6 +291,19 @@ def test_workers_that_cannot_start_are_told_of_at_once(hpo, own_sweep):
     assert done.stderr.splitlines()[-1] == "hpo: workers cannot start: RuntimeError: not the module you meant"
     assert time.monotonic() - began < 60
     assert not hpo.run.exists()
+
+
+@pytest.mark.slow
+def test_a_ray_that_does_not_start_is_one_line_with_the_command_that_goes_on(hpo, own_sweep):
+    hpo.environment["RAY_TMPDIR"] = str(hpo.write(own_sweep()))  # a file, where Ray needs a folder
+    code, out, err = hpo("sweep", hpo.folder / "sweep.yaml", "--out", hpo.run, "--json")
+    assert code == 1
+    last = err.splitlines()[-1]
+    assert last.startswith("hpo: Ray does not start on this machine: NotADirectoryError: ")
+    assert last.endswith(f"go on with: hpo sweep --resume {hpo.run}")
+    assert "Traceback" not in err
+    assert "Traceback" in (hpo.run / "logs" / "ray.log").read_text()
+    assert json.loads(out)["error"] in last
 
 
 @pytest.mark.slow

@@ -167,7 +167,7 @@ def _decided_again(run: Path) -> list[tuple[str, str, Any]]:
 
     log = run / "again.jsonl"
     events = _events(run)
-    recipes = {e["id"]: e["about"] for e in events if e["event"] == "add"}
+    about = {e["id"]: e["about"] for e in events if e["event"] == "add"}
     from hpo.core.recipe import recipe_from_dict
 
     fresh = CollapseScheduler(
@@ -176,13 +176,14 @@ def _decided_again(run: Path) -> list[tuple[str, str, Any]]:
         mode="min",
         total=600,
         min_fraction=0.2,
-        recipe=lambda config: recipe_from_dict(recipes[config["id"]]["recipe"]),
-        family=lambda config: recipes[config["id"]]["family"],
+        recipe=lambda config: recipe_from_dict(about[config["id"]]["recipe"]),
+        family=lambda config: about[config["id"]]["family"],
         log=log,
     )
     controller = SimpleNamespace(search_alg=None)
     for e in events:
-        trial = SimpleNamespace(trial_id=e.get("id"), config={"id": e.get("id")})
+        searched = about.get(e.get("id"), {}).get("searched")
+        trial = SimpleNamespace(trial_id=e.get("id"), config={"id": e.get("id")}, evaluated_params=searched)
         if e["event"] == "add":
             fresh.on_trial_add(controller, trial)
         elif e["event"] == "report":

@@ -10,8 +10,10 @@ import pytest
 
 pytest.importorskip("ray")
 
-from bench.scale import HORIZON, Load, SimulatedSweep, recorded_curves
+from bench.scale import recorded_curves
+from bench.scale_actors import _waits
 from bench.scale_report import write_scale
+from bench.scale_simulated import HORIZON, Load, SimulatedSweep
 
 pytestmark = pytest.mark.usefixtures("quiet_optuna")
 
@@ -25,7 +27,7 @@ def _curves() -> np.ndarray:
 
 def _run(load: Load, tmp_path: Path):
     tmp_path.mkdir(exist_ok=True)
-    return SimulatedSweep(load, _curves(), tmp_path / "log.jsonl", traces_memory=False).run()
+    return SimulatedSweep(load, _curves(), tmp_path / "log.jsonl").run()
 
 
 def test_every_trial_ends_and_most_are_stopped(tmp_path):
@@ -43,11 +45,18 @@ def test_a_table_and_a_figure_say_what_was_measured(tmp_path):
     assert "workers train" in (tmp_path / "out" / "scale.svg").read_text()
 
 
-def test_memory_is_traced_a_trial(tmp_path):
-    """Growth may be negative over few trials: what was kept of trials that ended, or of an older fit, is freed."""
-    measured = SimulatedSweep(replace(LOAD, n_trials=10), _curves(), tmp_path / "log.jsonl").run()
-    assert 0 < abs(measured.bytes_per_trial) < 200_000
-    assert _run(replace(LOAD, n_trials=10), tmp_path / "untraced").bytes_per_trial is None
+def test_memory_is_told_a_trial(tmp_path):
+    """Over few trials what an older fit held may be freed, so that it shrinks; what the process holds moves in pages."""
+    measured = SimulatedSweep(LOAD, _curves(), tmp_path / "log.jsonl", traces_memory=True).run()
+    assert 0 < abs(measured.bytes_per_trial) < 50_000
+
+
+def test_fewer_reports_a_trial_are_fewer_reports(tmp_path):
+    few = _run(replace(LOAD, n_reports=25), tmp_path)
+    assert few.n_reports < 40 * 25
+    assert few.n_stopped > 20
+    with pytest.raises(ValueError, match="n_reports"):
+        replace(LOAD, n_reports=30)
 
 
 def test_a_driver_that_cannot_follow_leaves_its_workers_waiting(tmp_path):
@@ -55,6 +64,18 @@ def test_a_driver_that_cannot_follow_leaves_its_workers_waiting(tmp_path):
     slow = _run(replace(LOAD, ray_ms=1000.0), tmp_path)
     assert slow.driver_busy > 0.8 > 0.2 > quick.driver_busy
     assert slow.utilisation < 0.5 * quick.utilisation
+
+
+def test_what_real_actors_note_tells_their_waits_starts_and_use():
+    """Two trials on one actor: a second of steps each, half a second for each answer, and one until the next began."""
+    notes = [
+        {"trial": trial, "began_s": at, "ended_s": at + 1.0, "waited_s": waited, "actor": 7}
+        for trial, at, waited in (("a", 0.0, 0.0), ("a", 1.5, 0.5), ("b", 3.5, 0.0), ("b", 5.0, 0.5))
+    ]
+    told = _waits(notes)
+    assert told["next_start_s"] == pytest.approx(1.0)
+    assert told["decided_p50_s"] == pytest.approx(0.5)
+    assert told["utilisation"] == pytest.approx(4.0 / 6.0)
 
 
 def test_recorded_curves_are_means_over_the_whole_run(curves_folder):

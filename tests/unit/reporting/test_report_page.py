@@ -24,8 +24,8 @@ from sweeps_here import SCRIPT, Killed, config, sweep_here
 from hpo.adapters.curve_files import RecordedRun
 from hpo.commands.report import report_after_sweep, write_report
 from hpo.engine.commands_file import Answer, CommandsFile
-from hpo.engine.context import SweepError
 from hpo.engine.run_folder import RunFolder
+from hpo.engine.trouble import SweepError
 from hpo.reporting import report_page, report_tables, sweep_files
 from hpo.reporting.report_page import page
 from hpo.reporting.report_tables import Cell, Table
