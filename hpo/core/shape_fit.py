@@ -134,7 +134,7 @@ def _used_nodes(known: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which nodes to use: those that all runs have, if these begin early, else those that most have."""
     common = known.all(axis=0)
     begins_early = bool(common.any()) and NODES[int(np.argmax(common))] <= BURN_IN
-    return common if begins_early else np.asarray(known.mean(axis=0) >= 1.0 - MOST_LATE)
+    return common if begins_early else np.asarray(known.mean(axis=0) >= 1.0 - MOST_LATE, dtype=np.bool_)
 
 
 def with_late_starts(rows: FloatArray) -> FloatArray:
