@@ -157,6 +157,10 @@ def with_absolute_paths(config: SweepConfig) -> SweepConfig:
     changed: dict[str, Any] = {}
     if config.data.path is not None:
         changed["data"] = config.data.model_copy(update={"path": str(Path(config.data.path).expanduser().absolute())})
+    if config.proxies is not None and config.proxies.library is not None:
+        library = config.proxies.library
+        absolute = library.model_copy(update={"path": str(Path(library.path).expanduser().absolute())})
+        changed["proxies"] = config.proxies.model_copy(update={"library": absolute})
     storage = config.ray.storage_path
     if storage is not None and "://" not in storage:
         changed["ray"] = config.ray.model_copy(update={"storage_path": str(Path(storage).expanduser().absolute())})

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from hpo.core.drift import DRIFT_LEVEL
 from hpo.core.schedules import Schedule, schedule
 from hpo.engine.rules import RULES, known_rule
 
@@ -131,13 +132,38 @@ class TrialResources(Block):
     workers: PositiveInt = 1
 
 
+class LibraryBlock(Block):
+    """Where fitted models of proxies are kept and reused, and what their training data and tokeniser are called.
+
+    ``entry`` names one, which must be of this sweep's kind unless ``force``; ``drift_level`` is how often a model that still
+    fits may be called drifted.
+    """
+
+    path: Annotated[str, Field(min_length=1)]
+    data: Annotated[str, Field(min_length=1)] | None = None
+    tokeniser: Annotated[str, Field(min_length=1)] | None = None
+    entry: Annotated[str, Field(min_length=1)] | None = None
+    force: bool = False
+    drift_level: OpenFraction = DRIFT_LEVEL
+
+
 class ProxiesBlock(Block):
-    """The cheap runs that teach the curve: what differs from the target at each size, and how many settings each."""
+    """The cheap runs that teach the curve: what differs from the target at each size, and how many settings each.
+
+    ``other_data`` accepts sizes that train on other data, or with another tokeniser, than the target.
+    """
 
     sizes: Annotated[list[dict[str, Any]], Field(min_length=1)]
     settings: PositiveInt
     replicates: PositiveInt = 1
     resources: TrialResources | None = None
+    library: LibraryBlock | None = None
+    other_data: bool = False
+
+    @field_validator("library", mode="before")
+    @classmethod
+    def _path_alone(cls, value: object) -> object:
+        return {"path": value} if isinstance(value, str) else value
 
 
 class StoppingBlock(Block):

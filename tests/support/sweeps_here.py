@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -30,7 +31,7 @@ class Killed(BaseException):
 
 
 def train(settings: Mapping[str, Any], session: Any) -> None:
-    """Train nothing: losses of a family whose final loss is a bowl in ``lr``; NaN on request."""
+    """Train nothing: losses of a family whose final loss is a bowl in ``lr``; NaN, or another curve, on request."""
     folder = session.restore()
     first = int((folder / "step").read_text()) if folder else 0
     off, n = math.log(settings["lr"] / 0.01), settings["n_steps"]
@@ -39,7 +40,8 @@ def train(settings: Mapping[str, Any], session: Any) -> None:
     noise = random.Random(f"{settings['lr']} {settings['n_params']}")
     for step in range(first + 1, n + 1):
         t = step / n
-        loss = final * (1 + (0.3 + 0.02 * off) * (1 - t) ** 2 + 0.1 * math.exp(-30 * t)) + 0.002 * noise.gauss(0, 1)
+        bend = 0.3 + 0.02 * off + float(os.environ.get("SWEEPS_HERE_BEND", "0"))
+        loss = final * (1 + bend * (1 - t) ** 2 + 0.1 * math.exp(-30 * t)) + 0.002 * noise.gauss(0, 1)
         if settings.get("nan_above") and settings["lr"] > settings["nan_above"] and t > 0.15:
             loss = math.nan
         session.report(step=step, loss=loss, tokens=float(step * settings["batch_tokens"]))
