@@ -95,6 +95,7 @@ def sweep_here(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(context, "run_jobs", lambda queue, templates, **about: run_here(queue, templates, before=before, **about))
         patch.setattr(context, "ray_for", lambda *_: nullcontext())
+        patch.setattr("hpo.engine.worker._free_device_memory", lambda: None)  # nothing is there, and looking takes long
         with locked(found), displayed(plan, found) as progress:
             run_sweep(plan, found, progress, resume=resume, **how)
     return found

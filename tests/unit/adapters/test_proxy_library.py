@@ -68,9 +68,9 @@ def test_what_is_removed_is_gone(tmp_path):
     assert library.remove(KEY.id) == [names[0], names[2]]
     assert library.entries() == ([], [])
     for gone in (names[0], KEY.id):
-        with pytest.raises(ValueError, match="expected an entry .*; found no entries"):
+        with pytest.raises(ValueError, match=r"expected an entry .*; found no entries"):
             library.remove(gone)
-        with pytest.raises(ValueError, match="expected an entry .*; found no entries"):
+        with pytest.raises(ValueError, match=r"expected an entry .*; found no entries"):
             library.get(gone)
 
 
@@ -139,4 +139,9 @@ def test_whatever_an_entry_holds_reading_it_succeeds_or_says_one_line(data, tmp_
     assert all("\n" not in line for line in unreadable)
     for entry in entries:
         json.dumps(entry.to_dict(), allow_nan=False)
-        assert all(entry.key.in_words.values()) or "" in (entry.key.family, entry.key.data, entry.key.tokeniser, entry.key.metric)
+        assert all(entry.key.in_words.values()) or "" in (
+            entry.key.family,
+            entry.key.data,
+            entry.key.tokeniser,
+            entry.key.metric,
+        )
