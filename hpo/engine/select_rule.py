@@ -22,7 +22,7 @@ from hpo.core.model import CollapseModel
 from hpo.engine.context import Context
 from hpo.engine.cost import spending
 from hpo.engine.judging import Judgement, Look, Verdict, judge
-from hpo.engine.plan import Run
+from hpo.engine.plan import Plan, Run
 from hpo.engine.result import judged_runs
 from hpo.engine.worker import Job
 
@@ -43,7 +43,7 @@ def run_select(context: Context) -> Judgement:
 class _Select:
     def __init__(self, context: Context) -> None:
         self._context, self._runs, self._plan = context, context.runs, context.plan
-        self._stopping = stopping_settings(context)
+        self._stopping = stopping_settings(context.plan)
         self._rungs = context.plan.config.stopping.rungs
 
     def train_to_stop(self) -> None:
@@ -224,9 +224,9 @@ def step_at(run: Run, fraction: float) -> int:
     return math.floor(fraction * run.n_steps)
 
 
-def stopping_settings(context: Context) -> StoppingSettings:
+def stopping_settings(plan: Plan) -> StoppingSettings:
     """Return the configuration's stopping block in the core's terms."""
-    s = context.plan.config.stopping
+    s = plan.config.stopping
     return StoppingSettings(
         min_fraction=min(s.at, 0.1),
         alpha=s.alpha,
