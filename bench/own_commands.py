@@ -45,8 +45,9 @@ def own_ladder_command(
     with input_errors():
         if not report_only:
             _train_and_keep(ladder_runs(), runs, curves, workers, minutes)
-        found = ladder_report(_existing(curves))
-        _tell(out, "own_ladder", Told(found, ladder_table(found), ladder_figure(curves)), as_json=as_json)
+        loose = data / "own_sweep.parquet" if (data / "own_sweep.parquet").is_file() else None
+        found = ladder_report(_existing(curves), loose=loose)
+        _tell(out, "own_ladder", Told(found, ladder_table(found), ladder_figure(curves, loose=loose)), as_json=as_json)
 
 
 def own_sweep_command(
