@@ -60,7 +60,8 @@ class DataBlock(Block):
 class TrainingBlock(Block):
     """How every run is trained. Horizons come from tokens per parameter, or from one number of tokens for all sizes.
 
-    ``lr`` and ``tau`` (or ``weight_decay``) are base values, used where the search space does not search them.
+    ``lr`` and ``tau`` (or ``weight_decay``) are base values, used where the search space does not search them. The held-out
+    loss is taken ``evaluations`` times a run, on so many ``held_out_sequences``.
     """
 
     tpp: PositiveFloat | None = None
@@ -81,6 +82,8 @@ class TrainingBlock(Block):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: bool = False
     threads: PositiveInt = 1
+    evaluations: PositiveInt = 1
+    held_out_sequences: PositiveInt | None = None
 
     @model_validator(mode="before")
     @classmethod

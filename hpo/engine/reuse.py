@@ -29,6 +29,7 @@ from hpo.core.proxy_key import ProxyKey, differences
 from hpo.engine.config import InputError
 from hpo.engine.plan import Plan, Run, coordinates
 from hpo.engine.run_folder import RunFolder
+from hpo.engine.runs_on_disk import metric_of
 
 if TYPE_CHECKING:
     from hpo.engine.config_blocks import LibraryBlock
@@ -188,7 +189,8 @@ def key_of(plan: Plan, block: LibraryBlock) -> ProxyKey:
     if data is None:
         raise InputError.at("proxies.library.data", "a name of the training data, with trainable", "nothing")
     recipes = [run.recipe for run in plan.candidates]
-    return ProxyKey.of(recipes, family=family, data=data, tokeniser=block.tokeniser or tokeniser)
+    tokeniser, metric = block.tokeniser or tokeniser, metric_of(plan.config).name
+    return ProxyKey.of(recipes, family=family, data=data, tokeniser=tokeniser, metric=metric)
 
 
 def probe(plan: Plan, model: CollapseModel) -> Run:

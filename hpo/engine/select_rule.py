@@ -52,6 +52,9 @@ class _Select:
         if not context.folder.decisions.exists():  # what was not there when all were judged is left out
             self._train_first(runs, "1-to-stop")
         self._runs.save_curves(runs)
+        if self._runs.lack_metric(runs):
+            metric = context.plan.config.metric
+            context.give_up(f"no run has reported {metric} (metric: {metric} takes session.report(…, {metric}=…))")
         if not any(self._runs.has_status(run, "reached") for run in self._plan.candidates):
             context.give_up("no candidate could be trained to the stopping point")
 

@@ -44,7 +44,8 @@ def train(settings: Mapping[str, Any], session: Any) -> None:
         loss = final * (1 + bend * (1 - t) ** 2 + 0.1 * math.exp(-30 * t)) + 0.002 * noise.gauss(0, 1)
         if settings.get("nan_above") and settings["lr"] > settings["nan_above"] and t > 0.15:
             loss = math.nan
-        session.report(step=step, loss=loss, tokens=float(step * settings["batch_tokens"]))
+        held_out = {"val_loss": loss + 1.0} if settings.get("val_every") and step % settings["val_every"] == 0 else {}
+        session.report(step=step, loss=loss, tokens=float(step * settings["batch_tokens"]), **held_out)
         session.checkpoint(lambda to, step=step: (to / "step").write_text(str(step)))
         if session.should_stop():
             return
