@@ -87,6 +87,8 @@ def test_a_family_that_has_changed_is_not_used_and_the_sweeps_own_proxies_are_ke
     assert not second["library"]["is_used"]
     assert second["library"]["drift"]["status"] == "drifted"
     assert second["library"]["kept_as"].endswith(".v2")
+    page = (tmp_path / "second" / "report.html").read_text()
+    assert f"Entry {second['library']['entry']} of the proxy library was not used" in page
     third, trained = swept(tmp_path / "third", settings(library, rule))
     assert len(trained) == 1
     assert (third["library"]["entry"], third["library"]["is_used"]) == (second["library"]["kept_as"], True)
