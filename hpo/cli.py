@@ -225,13 +225,15 @@ def _sweep(
 ) -> None:
     from hpo.engine.config import InputError, load_config, with_absolute_paths
     from hpo.engine.plan import plan_sweep
+    from hpo.engine.reuse import with_library
     from hpo.engine.run_folder import discard, new_run_folder
     from hpo.engine.workload import check_device
 
     checked = with_absolute_paths(load_config(config, overrides))
     plan = plan_sweep(checked)
+    reused, said = with_library(plan)
     if dry_run:
-        _show_estimate(plan, as_json=as_json)
+        _show_estimate(plan, reused, said, as_json=as_json)
         return
     _require_sweep_packages()
     check_device(checked)
@@ -289,17 +291,15 @@ def _fail_sweep(line: str, plan: Plan, folder: RunFolder, *, as_json: bool) -> N
     _fail(line, 1)
 
 
-def _show_estimate(plan: Plan, *, as_json: bool) -> None:
+def _show_estimate(plan: Plan, reused: Plan, library: Mapping[str, Any], *, as_json: bool) -> None:
     from hpo.engine.cost import estimate
     from hpo.engine.outlook import configured_outlook
-    from hpo.engine.reuse import with_library
     from hpo.engine.sweep import trials_at_once
     from hpo.engine.tables import estimate_lines
 
-    reused, said = with_library(plan)
     outlook = configured_outlook(plan)
     kept = None if outlook is None else outlook["kept"]
-    expected = {**estimate(reused, trials_at_once(plan), kept).to_dict(), "outlook": outlook, **said}
+    expected = {**estimate(reused, trials_at_once(plan), kept).to_dict(), "outlook": outlook, **library}
     if as_json:
         _print_json(expected)
     else:

@@ -153,7 +153,7 @@ def look_up(plan: Plan, block: LibraryBlock) -> tuple[Entry | None, str]:
     matching = [entry for entry in entries if not differences(wanted, entry.key)]
     if matching:
         best = max(matching, key=lambda entry: (entry.made, entry.version))
-        return best, f"library entry {best.name} is of this sweep's kind: one proxy is trained, to test for drift"
+        return best, f"entry {best.name} is of this sweep's kind: one proxy is trained, to test for drift"
     near = sorted((differences(wanted, entry.key) for entry in entries), key=len)
     why = f"; the nearest differs in: {', '.join(map(str, near[0]))}" if near else ""
     also = f" ({unreadable[0]})" if unreadable else ""
@@ -213,4 +213,4 @@ def _named(library: ProxyLibrary, wanted: ProxyKey, block: LibraryBlock) -> tupl
         found = ", ".join(map(str, wrong))
         raise InputError(f"proxies.library.entry: expected an entry of this sweep's kind; found {found} (force: true uses it)")
     forced = f", although it differs in: {', '.join(map(str, wrong))}" if wrong else ""
-    return entry, f"library entry {entry.name} was asked for{forced}: one proxy is trained, to test for drift"
+    return entry, f"entry {entry.name} was asked for{forced}: one proxy is trained, to test for drift"
