@@ -8,6 +8,7 @@ version answers on the same training. Only the look at the stopping fraction is 
 from __future__ import annotations
 
 import math
+import signal
 import statistics
 import subprocess
 import sys
@@ -26,25 +27,40 @@ from hpo.engine.runs_on_disk import RunsOnDisk
 from hpo.engine.select_rule import stopping_settings
 from hpo.engine.sweep import verification
 
+INTERRUPTED = 130
 SEED_KEYS = ("seed", "training.seed", "training.data_seed")
 RULES = {"ours": "forecast", "transfer": "transfer", "current_best": "current best"}
 
 
 def train_seeds(config: Path, folder: Path, seeds: Sequence[int], seconds: float | None = None) -> None:
-    """Run the verified sweep of every seed that ``folder`` does not hold yet, in order; begin none after ``seconds``.
+    """Run the verified sweep of every seed that ``folder`` does not hold yet, in order.
+
+    After ``seconds`` the sweep under way is interrupted, so that the next call goes on with it, and no other is begun.
 
     Raises
     ------
     ValueError
         A sweep failed; what it said was shown.
     """
-    deadline = math.inf if seconds is None else time.time() + seconds
+    deadline = math.inf if seconds is None else time.monotonic() + seconds
     for seed in seeds:
         run = folder / f"seed-{seed}"
-        if not is_verified(run) and time.time() < deadline:
-            command = [sys.executable, "-m", "hpo", "sweep", *sweep_arguments(config, run, seed), "--verify"]
-            if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
-                raise ValueError(f"{run}: expected a sweep that ends; it failed (the same command goes on with it)")
+        if is_verified(run) or time.monotonic() >= deadline:
+            continue
+        command = [sys.executable, "-m", "hpo", "sweep", *sweep_arguments(config, run, seed), "--verify"]
+        code = _run_until(command, deadline)
+        if code not in (0, INTERRUPTED):
+            raise ValueError(f"{run}: expected a sweep that ends; it failed (the same command goes on with it)")
+
+
+def _run_until(command: Sequence[str], deadline: float) -> int:
+    """Run a command, its output on stderr, and interrupt it at the deadline; return its exit code."""
+    with subprocess.Popen(command, stdout=sys.stderr) as process:
+        try:
+            return process.wait(None if math.isinf(deadline) else max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            return process.wait()
 
 
 def sweep_arguments(config: Path, run: Path, seed: int) -> list[str]:

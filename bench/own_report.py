@@ -167,7 +167,9 @@ def ladder_figure(path: Path, metric: str = "val_loss", loose: Path | None = Non
 def _panel(comparison: Comparison, runs: Sequence[RecordedRun]) -> str:
     t, rows = mean_logs(runs)
     late = t >= 0.15
-    lines = [Line(name.removeprefix("ladder-").removeprefix("sweep-"), t[late], np.exp(row[late])) for name, row in rows.items()]
+    lines = [
+        Line(name.removeprefix("ladder-").removeprefix("sweep-"), t[late], np.exp(row[late])) for name, row in rows.items()
+    ]
     return line_chart(lines, title=comparison.title, x_label="fraction of training t̂", y_label="ℓ = L/L(T)")
 
 

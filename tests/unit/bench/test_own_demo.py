@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 
 import pytest
 import yaml
 from sweeps_here import config, sweep_here
 
+from bench import own_demo
 from bench.own_demo import RULES, demo_report, demo_table, is_verified, sweep_arguments
 from hpo.engine.config import load_config
 
@@ -83,6 +85,32 @@ def test_each_seed_changes_weights_data_order_and_draws_of_the_demo(tmp_path):
     (tmp_path / "seed-3").mkdir()
     (tmp_path / "seed-3" / "config.yaml").write_text("")
     assert sweep_arguments(demo, tmp_path / "seed-3", 3) == ["--resume", str(tmp_path / "seed-3")]
+
+
+def test_a_sweep_is_interrupted_when_the_time_is_up_and_none_is_begun_after(tmp_path, monkeypatch):
+    script = tmp_path / "sweep.py"
+    script.write_text(
+        "import pathlib, signal, sys, time\n"
+        "pathlib.Path(sys.argv[1]).touch()\n"
+        "signal.signal(signal.SIGINT, lambda *_: sys.exit(130))\n"
+        "pathlib.Path(sys.argv[1] + '-ready').touch()\n"
+        "time.sleep(60)\n"
+    )
+    monkeypatch.setattr(own_demo, "sweep_arguments", lambda _config, run, _seed: [str(run)])
+    begun = own_demo.subprocess.Popen
+
+    def instead(command, **how):
+        process = begun([command[0], str(script), command[4]], **how)
+        while not (tmp_path / "seed-0-ready").exists():
+            time.sleep(0.01)
+        return process
+
+    monkeypatch.setattr(own_demo.subprocess, "Popen", instead)
+    before = time.monotonic()
+    own_demo.train_seeds(tmp_path / "demo.yaml", tmp_path, range(2), seconds=0.2)
+    assert time.monotonic() - before < 30
+    assert (tmp_path / "seed-0").exists()
+    assert not (tmp_path / "seed-1").exists()
 
 
 TINY_DEMO = {
