@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from synthetic import recipe, surrogate_curve
 
 from hpo.adapters.proxy_library import Entry, ProxyLibrary
@@ -113,35 +110,3 @@ def test_a_path_that_is_a_file_is_refused_in_one_line(tmp_path):
 
 def test_a_folder_that_is_not_there_yet_has_no_entries(tmp_path):
     assert ProxyLibrary(tmp_path / "later").entries() == ([], [])
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just("linear"),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_whatever_an_entry_holds_reading_it_succeeds_or_says_one_line(data, tmp_path):
-    whole = json.loads(json.dumps(Entry(f"{KEY.id}.v1", KEY, "now", "run", model()).to_dict()))
-    place = whole
-    for _ in range(data.draw(st.integers(0, 4))):
-        inner = [key for key, value in place.items() if isinstance(value, dict) and value]
-        if not inner:
-            break
-        place = place[data.draw(st.sampled_from(inner))]
-    place[data.draw(st.sampled_from(sorted(place)))] = data.draw(VALUES)
-    (tmp_path / f"{KEY.id}.v1.json").write_text(json.dumps(whole))
-    entries, unreadable = ProxyLibrary(tmp_path).entries()
-    assert len(entries) + len(unreadable) == 1
-    assert all("\n" not in line for line in unreadable)
-    for entry in entries:
-        json.dumps(entry.to_dict(), allow_nan=False)
-        assert all(entry.key.in_words.values()) or "" in (
-            entry.key.family,
-            entry.key.data,
-            entry.key.tokeniser,
-            entry.key.metric,
-        )
