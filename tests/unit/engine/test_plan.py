@@ -113,7 +113,7 @@ def test_the_demo_meets_its_promises(repository):
     assert min(run.flops for run in plan.candidates) >= 2.9 * largest
     assert len(plan.candidates) >= 9
     assert len({str(run.searched) for run in plan.proxies}) < len(plan.candidates)
-    assert plan.config.stopping.keep_max == 1
+    assert plan.config.stopping.keep_max <= 2
 
 
 def test_ones_own_function_gets_target_size_and_searched_values(tiny):
