@@ -13,7 +13,7 @@ import typer
 
 from bench.command_line import input_errors
 from bench.outlook_command import outlook_command
-from bench.own_commands import own_ladder_command, own_sweep_command, own_transfer_command
+from bench.own_commands import own_demo_command, own_ladder_command, own_sweep_command, own_transfer_command
 
 if TYPE_CHECKING:
     from bench.protocol import Protocol
@@ -23,6 +23,7 @@ app.command("outlook")(outlook_command)
 app.command("own-ladder")(own_ladder_command)
 app.command("own-sweep")(own_sweep_command)
 app.command("own-transfer")(own_transfer_command)
+app.command("own-demo")(own_demo_command)
 
 
 @app.callback()

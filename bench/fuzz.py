@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -17,8 +18,11 @@ import numpy as np
 from bench.protocol import load_protocol
 from hpo.adapters.curve_files import read_runs
 from hpo.adapters.model_files import read_model
+from hpo.adapters.proxy_library import ProxyLibrary
 from hpo.core.curve import Curve
+from hpo.core.drift import drift_of
 from hpo.core.model import CollapseModel
+from hpo.core.proxy_key import differences
 from hpo.engine.config import InputError, load_config
 from hpo.engine.plan import plan_sweep
 from search_spaces.loader import load_space
@@ -26,6 +30,7 @@ from search_spaces.loader import load_space
 LONGEST = 1_000
 """Characters of an error's one line."""
 HORIZON = 40.0
+ENTRY = "0123456789.v1"
 
 
 class CrashError(AssertionError):
@@ -44,6 +49,17 @@ def model(data: bytes) -> None:
         read_model(path).forecast_many([_prefix()], np.random.default_rng(0))
 
     _read(data, "model.json", forecast, ValueError)
+
+
+def entry(data: bytes) -> None:
+    """Read an entry of a proxy library, say how it differs from a sweep's key, and test a run for drift from it."""
+
+    def test(path: Path) -> None:
+        found = ProxyLibrary(path.parent).read(path.stem)
+        differences(found.key, replace(found.key, tpp=(1.0, 2.0)))
+        drift_of(found.model, [_prefix(), *_references()])
+
+    _read(data, f"{ENTRY}.json", test, ValueError)
 
 
 def protocol(data: bytes) -> None:
@@ -74,7 +90,7 @@ def curve(data: bytes) -> None:
         _read(b"", "none", follow, ValueError)
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {one.__name__: one for one in (config, model, protocol, space, log, curve)}
+TARGETS: dict[str, Callable[[bytes], None]] = {one.__name__: one for one in (config, model, entry, protocol, space, log, curve)}
 
 
 def _read(data: bytes, name: str, act: Callable[[Path], object], expected: type[Exception]) -> None:

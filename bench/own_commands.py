@@ -45,8 +45,9 @@ def own_ladder_command(
     with input_errors():
         if not report_only:
             _train_and_keep(ladder_runs(), runs, curves, workers, minutes)
-        found = ladder_report(_existing(curves))
-        _tell(out, "own_ladder", Told(found, ladder_table(found), ladder_figure(curves)), as_json=as_json)
+        loose = data / "own_sweep.parquet" if (data / "own_sweep.parquet").is_file() else None
+        found = ladder_report(_existing(curves), loose=loose)
+        _tell(out, "own_ladder", Told(found, ladder_table(found), ladder_figure(curves, loose=loose)), as_json=as_json)
 
 
 def own_sweep_command(
@@ -98,6 +99,28 @@ def own_transfer_command(
         _tell(out, "own_transfer", Told(found, transfer_table(found), transfer_figure(found)), as_json=as_json)
 
 
+def own_demo_command(
+    runs: Runs = Path("runs/own-demo"),
+    config: Annotated[Path, typer.Option(help="The sweep that is repeated.")] = HERE / "demo.yaml",
+    out: Out = HERE / "results",
+    seeds: Annotated[int, typer.Option(min=1, help="Sweeps, each with other weights and another data order.")] = 5,
+    minutes: Minutes = None,
+    report_only: Annotated[bool, typer.Option("--report-only", help="Train nothing; judge again what is in --runs.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run the demo once a seed, every candidate to its end, and say what its forecasts were worth by the present model.
+
+    Example: hpo bench own-demo --minutes 30
+    """
+    from bench.own_demo import demo_report, demo_table, train_seeds
+
+    with input_errors():
+        if not report_only:
+            train_seeds(config, runs, range(seeds), _seconds(minutes))
+        found = demo_report(runs, range(seeds))
+        _tell(out, "own_demo", Told(found, demo_table(found), None), as_json=as_json)
+
+
 def _train_and_keep(every: Sequence[OwnRun], runs: Path, curves: Path, workers: int, minutes: float | None) -> None:
     from bench.own_runs import is_finished
 
@@ -108,9 +131,13 @@ def _train_and_keep(every: Sequence[OwnRun], runs: Path, curves: Path, workers: 
 def _train(every: Sequence[OwnRun], runs: Path, workers: int, minutes: float | None) -> None:
     from bench.own_runs import train_missing
 
+    train_missing(every, runs, workers, _seconds(minutes))
+
+
+def _seconds(minutes: float | None) -> float | None:
     if minutes is not None and not minutes > 0:
         raise ValueError(f"--minutes must be above 0; found {minutes}")
-    train_missing(every, runs, workers, None if minutes is None else 60 * minutes)
+    return None if minutes is None else 60 * minutes
 
 
 def _keep(finished: Sequence[OwnRun], runs: Path, curves: Path) -> None:
@@ -127,21 +154,22 @@ def _existing(curves: Path) -> Path:
 
 
 class Told(NamedTuple):
-    """What a command found, as JSON-ready data, a Markdown table and an SVG document."""
+    """What a command found, as JSON-ready data, a Markdown table and, unless there is none, an SVG document."""
 
     found: dict[str, Any]
     table: str
-    figure: str
+    figure: str | None
 
 
 def _tell(out: Path, name: str, told: Told, *, as_json: bool) -> None:
-    """Write what was found to three files of that name in ``out``, and print it."""
+    """Write what was found to files of that name in ``out``, and print it."""
     from hpo.adapters.atomic import write_json, write_text
 
     try:
         write_json(out / f"{name}.json", told.found)
         write_text(out / f"{name}.md", told.table + "\n")
-        write_text(out / f"{name}.svg", told.figure)
+        if told.figure is not None:
+            write_text(out / f"{name}.svg", told.figure)
     except OSError as error:
         raise ValueError(f"--out {out}: cannot be written ({error.strerror or error})") from None
     print(json.dumps(told.found, allow_nan=False) if as_json else told.table)

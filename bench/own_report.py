@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.own_ladder import Comparison, comparisons, ladder_runs
+from bench.own_ladder import MIDDLE, Comparison, comparisons, ladder_runs
+from bench.own_sweep import LRS, TAUS
 from hpo.adapters.curve_files import RecordedRun, read_runs
 from hpo.core.check import JUDGED_FROM, check_curves, normalised_logs
 from hpo.reporting.chart_grid import chart_grid
@@ -26,10 +27,15 @@ FloatArray = NDArray[np.float64]
 WINDOW = 9
 SHOWN_AT = (0.2, 0.3, 0.5, 0.7)
 PANELS = ("ladder", "tau", "tau_by", "tpp", "batch_tau", "batch_decay")
+LOOSE = Comparison("loose", "the same controls at a context of 64", ("proxy", "target"), (24, 32, 48), False)
+"""A family that does not collapse: the sizes of our own sweep, at the one setting that all of them have."""
+LOOSE_LR, LOOSE_TAU = LRS[2], TAUS[0]
 
 
-def ladder_report(path: Path, metric: str = "val_loss") -> dict[str, Any]:
+def ladder_report(path: Path, metric: str = "val_loss", loose: Path | None = None) -> dict[str, Any]:
     """Return the JSON-ready report on the runs in ``path``; comparisons whose runs are not all there are left out, and said.
+
+    ``loose`` holds the runs of our own sweep, for a family that does not collapse.
 
     Raises
     ------
@@ -44,6 +50,8 @@ def ladder_report(path: Path, metric: str = "val_loss") -> dict[str, Any]:
             left_out.append(comparison.name)
         else:
             rows.append(_row(comparison, chosen))
+    if loose is not None:
+        rows.append(_row(LOOSE, loose_runs(loose, metric)))
     return {"metric": metric, "n_runs": len(runs), "comparisons": rows, "left_out": left_out}
 
 
@@ -52,6 +60,12 @@ def members(comparison: Comparison, runs: Sequence[RecordedRun]) -> list[Recorde
     mine = [run for run in runs if run.group in comparison.groups and run.settings["width"] in comparison.widths]
     designed = [run for run in ladder_runs() if run.group in comparison.groups and run.width in comparison.widths]
     return mine if {condition(run.run_id) for run in designed} <= {condition(run.run_id) for run in mine} else []
+
+
+def loose_runs(path: Path, metric: str = "val_loss") -> list[RecordedRun]:
+    """Return the runs of our own sweep at the setting that all its sizes have."""
+    runs = read_runs(path, metric=metric)
+    return [run for run in runs if (run.settings["lr"], run.settings["tau"]) == (LOOSE_LR, LOOSE_TAU)]
 
 
 def condition(run_id: str) -> str:
@@ -140,17 +154,22 @@ def ladder_table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def ladder_figure(path: Path, metric: str = "val_loss") -> str:
+def ladder_figure(path: Path, metric: str = "val_loss", loose: Path | None = None) -> str:
     """Return an SVG document: normalised curves of the ladder and of each contrast, one line a condition."""
     runs = read_runs(path, metric=metric)
     shown = [(c, members(c, runs)) for c in comparisons() if c.name in PANELS]
-    return chart_grid([_panel(c, chosen) for c, chosen in shown if chosen], columns=2)
+    matched = [run for run in runs if run.group == "matched" and run.settings["width"] == MIDDLE]
+    panels = [_panel(c, [*(matched if c.name == "tau_by" else []), *chosen]) for c, chosen in shown if chosen]
+    extra = [] if loose is None else [_panel(LOOSE, loose_runs(loose, metric))]
+    return chart_grid([*panels[:1], *extra, *panels[1:]], columns=2)
 
 
 def _panel(comparison: Comparison, runs: Sequence[RecordedRun]) -> str:
     t, rows = mean_logs(runs)
     late = t >= 0.15
-    lines = [Line(name.removeprefix("ladder-"), t[late], np.exp(row[late])) for name, row in rows.items()]
+    lines = [
+        Line(name.removeprefix("ladder-").removeprefix("sweep-"), t[late], np.exp(row[late])) for name, row in rows.items()
+    ]
     return line_chart(lines, title=comparison.title, x_label="fraction of training t̂", y_label="ℓ = L/L(T)")
 
 

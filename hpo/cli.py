@@ -6,6 +6,7 @@ line, no traceback), 130 interrupted. Heavy packages are imported inside the com
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -89,6 +90,7 @@ def sweep(
     settle: Annotated[int, typer.Option(metavar="SEEDS", help="Afterwards settle a tie by so many seeds each.", min=0)] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value.")] = None,
     log_to: Annotated[list[str] | None, typer.Option(metavar="tensorboard|wandb", help="Log every trial there too.")] = None,
+    library: Annotated[Path | None, typer.Option(metavar="DIR", help="Reuse the proxies kept there; keep new ones.")] = None,
     as_json: Json = False,
 ) -> None:
     """Train proxies, forecast every candidate from its first part, and finish only what can win."""
@@ -98,10 +100,11 @@ def sweep(
         if (config is None) == (resume is None):
             raise InputError.at("sweep", "either CONFIG or --resume RUN", "neither" if config is None else "both")
         if resume is not None:
-            _refuse_with_resume({"--out": out, "--set": set_, "--log-to": log_to, "--dry-run": dry_run})
+            _refuse_with_resume({"--out": out, "--set": set_, "--log-to": log_to, "--dry-run": dry_run, "--library": library})
             _resume(resume, verify=verify, settle=settle, as_json=as_json)
         elif config is not None:
             overrides = [*(set_ or []), *([f"log_to=[{', '.join(log_to)}]"] if log_to else [])]
+            overrides += [] if library is None else [f"proxies.library.path={json.dumps(str(library))}"]
             _sweep(config, overrides, out, dry_run=dry_run, verify=verify, settle=settle, as_json=as_json)
     except InputError as error:
         _fail(str(error), 2)
@@ -222,13 +225,15 @@ def _sweep(
 ) -> None:
     from hpo.engine.config import InputError, load_config, with_absolute_paths
     from hpo.engine.plan import plan_sweep
+    from hpo.engine.reuse import with_library
     from hpo.engine.run_folder import discard, new_run_folder
     from hpo.engine.workload import check_device
 
     checked = with_absolute_paths(load_config(config, overrides))
     plan = plan_sweep(checked)
+    reused, said = with_library(plan)
     if dry_run:
-        _show_estimate(plan, as_json=as_json)
+        _show_estimate(plan, reused, said, as_json=as_json)
         return
     _require_sweep_packages()
     check_device(checked)
@@ -288,7 +293,7 @@ def _fail_sweep(line: str, plan: Plan, folder: RunFolder, *, as_json: bool) -> N
     _fail(line, 1)
 
 
-def _show_estimate(plan: Plan, *, as_json: bool) -> None:
+def _show_estimate(plan: Plan, reused: Plan, library: Mapping[str, Any], *, as_json: bool) -> None:
     from hpo.engine.cost import estimate
     from hpo.engine.outlook import configured_outlook
     from hpo.engine.sweep import trials_at_once
@@ -296,7 +301,7 @@ def _show_estimate(plan: Plan, *, as_json: bool) -> None:
 
     outlook = configured_outlook(plan)
     kept = None if outlook is None else outlook["kept"]
-    expected = {**estimate(plan, trials_at_once(plan), kept).to_dict(), "outlook": outlook}
+    expected = {**estimate(reused, trials_at_once(plan), kept).to_dict(), "outlook": outlook, **library}
     if as_json:
         _print_json(expected)
     else:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,8 @@ STDLIB_EXCLUDED = frozenset({"test", "tests", "idle_test", "site-packages", "dis
 CHECKED_AT_ONCE = 1 << 24
 CHECKED_AT_OPENING = 1 << 28
 """Ids beyond this many are checked batch by batch instead of at opening."""
+CHECKED_PARTS, CHECKED_PART = 64, 4096
+"""Of each stream, in a fingerprint."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,22 @@ def check_vocabulary(tokens: Tokens | NDArray[np.int64], vocab_size: int, data: 
         raise ValueError(
             f"model.vocab_size must be above every id in the data; found {vocab_size}, id {largest} in {describe(data)}"
         )
+
+
+def fingerprint(data: DataSettings, vocab_size: int) -> str:
+    """Return a name for what ``data`` hold, whatever their place: number of tokens, and a checksum of parts of them.
+
+    Raises
+    ------
+    ValueError
+        A missing, unreadable or empty source, or ids outside the vocabulary.
+    """
+    corpus = open_corpus(data, vocab_size)
+    checksum = 0
+    for stream in (corpus.train, corpus.held_out):
+        for start in np.linspace(0, max(stream.size - CHECKED_PART, 0), CHECKED_PARTS).astype(np.int64):
+            checksum = zlib.crc32(np.ascontiguousarray(stream[start : start + CHECKED_PART]).tobytes(), checksum)
+    return f"{corpus.train.size + corpus.held_out.size} tokens, checksum {checksum:08x}"
 
 
 def describe(data: DataSettings) -> str:

@@ -40,6 +40,26 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     _sync_folder(target.parent)
 
 
+def write_new_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write ``text`` (UTF-8) to a file that is not there yet, in one step; of two processes at it, one succeeds.
+
+    Raises
+    ------
+    FileExistsError
+        The file is there already, untouched.
+    OSError
+        The folder cannot be written.
+    """
+    target = Path(path)
+    temporary = _temporary_name(target)
+    write_bytes(temporary, text.encode("utf-8"))
+    try:
+        os.link(temporary, target)
+    finally:
+        temporary.unlink()
+    _sync_folder(target.parent)
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Replace the file ``path`` by ``text`` (UTF-8) in one step; see :func:`write_bytes`."""
     write_bytes(path, text.encode("utf-8"))

@@ -18,6 +18,7 @@ def add_commands(app: typer.Typer) -> None:
     from hpo.commands.plan import plan
     from hpo.commands.plan_proxies import EXAMPLE as PLAN_PROXIES_EXAMPLE
     from hpo.commands.plan_proxies import plan_proxies
+    from hpo.commands.proxies import app as proxies
     from hpo.commands.report import EPILOG as REPORT_EXAMPLE
     from hpo.commands.report import report
     from hpo.commands.watch import EPILOG as WATCH_EXAMPLE
@@ -31,3 +32,4 @@ def add_commands(app: typer.Typer) -> None:
     app.command("plan-proxies", epilog=PLAN_PROXIES_EXAMPLE)(plan_proxies)
     app.command("fit-tau", epilog=FIT_TAU_EXAMPLE)(fit_tau)
     app.add_typer(efficiency, name="efficiency")
+    app.add_typer(proxies, name="proxies")

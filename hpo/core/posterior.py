@@ -148,19 +148,29 @@ def own_scale(prefix: Prefix, dof: float) -> float:
     seen and Q = V⁻¹ − V⁻¹11ᵀV⁻¹/1ᵀV⁻¹1, these are the eigenvectors v of N^½QN^½ with the smallest eigenvalues μ, and
     z = vᵀN^½Qd/√μ. (That of the level itself, μ = 0, is left out.)
     """
-    n = prefix.offset.size
-    if n < 2 or np.isinf(dof) or prefix.precision is None:
+    if prefix.offset.size < 2 or np.isinf(dof) or prefix.precision is None:
         return 1.0
+    shares, z = slow_departures(prefix)
+    z = z[shares < MOSTLY_NOISE]
+    return math.sqrt((dof + float(z @ z)) / (dof + z.size))
+
+
+def slow_departures(prefix: Prefix) -> tuple[FloatArray, FloatArray]:
+    """Return the noise's shares and the standardised departures z of :func:`own_scale`, slowest first, at most three.
+
+    At least two bins, and the precision known. Where a run follows its family, z ~ N(0, 1) each, independent.
+    """
+    if prefix.precision is None:
+        raise ValueError("a prefix must have its precision")
     ones = prefix.precision.sum(axis=1)
     total = ones.sum()
     pull = prefix.precision @ prefix.offset - ones * (ones @ prefix.offset / total)
     root = np.sqrt(np.maximum(prefix.noise, LEAST_NOISE / prefix.precision.diagonal()))
     shares, directions = _lowest(
-        root[:, None] * (prefix.precision - np.outer(ones, ones) / total) * root, min(OWN_COMPONENTS + 1, n)
+        root[:, None] * (prefix.precision - np.outer(ones, ones) / total) * root, min(OWN_COMPONENTS + 1, prefix.offset.size)
     )
-    slow = slice(1, 1 + int(np.sum(shares[1:] < MOSTLY_NOISE)))
-    z = directions[:, slow].T @ (root * pull) / np.sqrt(np.maximum(shares[slow], 1e-300))
-    return math.sqrt((dof + float(z @ z)) / (dof + z.size))
+    z = directions[:, 1:].T @ (root * pull) / np.sqrt(np.maximum(shares[1:], 1e-300))
+    return shares[1:], z
 
 
 def _lowest(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:

@@ -7,6 +7,7 @@ Every mistake becomes one line that names the dotted path of the value, what was
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,8 @@ from hpo.engine.config_blocks import (
 )
 from search_spaces.yaml_text import YamlError, parse_yaml
 
+MIN_EVALUATIONS = 4
+"""Of a held-out loss before candidates are judged by it."""
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -56,6 +59,7 @@ class SweepConfig(Block):
     recipe: str | None = None
     target: dict[str, Any] | None = None
     search: SearchBlock
+    metric: str = "loss"
     proxies: ProxiesBlock | None = None
     stopping: StoppingBlock = Field(default_factory=StoppingBlock)
     max_trials: PositiveInt | None = None
@@ -91,6 +95,31 @@ class SweepConfig(Block):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", value):
             raise ValueError(f"expected letters, digits, dots, dashes and underscores; found {shown(value)}")
         return value
+
+    @field_validator("metric")
+    @classmethod
+    def _is_a_column(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z_][\w.-]*", value) or value in ("step", "tokens", "lr"):
+            raise ValueError(f"expected loss, or the name of another loss that is reported with it; found {shown(value)}")
+        return value
+
+    @model_validator(mode="after")
+    def _metric_can_judge(self) -> Self:
+        if self.metric == "loss":
+            return self
+        if not self.stopping.has_rounds:
+            raise ValueError(f"metric: expected loss with rule {self.stopping.rule}, which judges reports; found {self.metric}")
+        if self.training is None:
+            return self
+        if self.metric != "val_loss":
+            raise ValueError(f"metric: expected loss or val_loss with model; found {shown(self.metric)}")
+        least = math.ceil(MIN_EVALUATIONS / self.stopping.at)
+        if self.training.evaluations < least:
+            raise ValueError(
+                f"training.evaluations: expected at least {least} with metric val_loss, {MIN_EVALUATIONS} of them up to "
+                f"stopping.at ({self.stopping.at:g}); found {self.training.evaluations}"
+            )
+        return self
 
     @field_validator("trainable", "recipe")
     @classmethod
@@ -157,6 +186,10 @@ def with_absolute_paths(config: SweepConfig) -> SweepConfig:
     changed: dict[str, Any] = {}
     if config.data.path is not None:
         changed["data"] = config.data.model_copy(update={"path": str(Path(config.data.path).expanduser().absolute())})
+    if config.proxies is not None and config.proxies.library is not None:
+        library = config.proxies.library
+        absolute = library.model_copy(update={"path": str(Path(library.path).expanduser().absolute())})
+        changed["proxies"] = config.proxies.model_copy(update={"library": absolute})
     storage = config.ray.storage_path
     if storage is not None and "://" not in storage:
         changed["ray"] = config.ray.model_copy(update={"storage_path": str(Path(storage).expanduser().absolute())})

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from hpo.core.drift import DRIFT_LEVEL
 from hpo.core.schedules import Schedule, schedule
 from hpo.engine.rules import RULES, known_rule
 
@@ -59,7 +60,8 @@ class DataBlock(Block):
 class TrainingBlock(Block):
     """How every run is trained. Horizons come from tokens per parameter, or from one number of tokens for all sizes.
 
-    ``lr`` and ``tau`` (or ``weight_decay``) are base values, used where the search space does not search them.
+    ``lr`` and ``tau`` (or ``weight_decay``) are base values, used where the search space does not search them. The held-out
+    loss is taken ``evaluations`` times a run, on so many ``held_out_sequences``.
     """
 
     tpp: PositiveFloat | None = None
@@ -80,6 +82,8 @@ class TrainingBlock(Block):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: bool = False
     threads: PositiveInt = 1
+    evaluations: PositiveInt = 1
+    held_out_sequences: PositiveInt | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -131,13 +135,38 @@ class TrialResources(Block):
     workers: PositiveInt = 1
 
 
+class LibraryBlock(Block):
+    """Where fitted models of proxies are kept and reused, and what their training data and tokeniser are called.
+
+    ``entry`` names one, which must be of this sweep's kind unless ``force``; ``drift_level`` is how often a model that still
+    fits may be called drifted.
+    """
+
+    path: Annotated[str, Field(min_length=1)]
+    data: Annotated[str, Field(min_length=1)] | None = None
+    tokeniser: Annotated[str, Field(min_length=1)] | None = None
+    entry: Annotated[str, Field(min_length=1)] | None = None
+    force: bool = False
+    drift_level: OpenFraction = DRIFT_LEVEL
+
+
 class ProxiesBlock(Block):
-    """The cheap runs that teach the curve: what differs from the target at each size, and how many settings each."""
+    """The cheap runs that teach the curve: what differs from the target at each size, and how many settings each.
+
+    ``other_data`` accepts sizes that train on other data, or with another tokeniser, than the target.
+    """
 
     sizes: Annotated[list[dict[str, Any]], Field(min_length=1)]
     settings: PositiveInt
     replicates: PositiveInt = 1
     resources: TrialResources | None = None
+    library: LibraryBlock | None = None
+    other_data: bool = False
+
+    @field_validator("library", mode="before")
+    @classmethod
+    def _path_alone(cls, value: object) -> object:
+        return {"path": value} if isinstance(value, str) else value
 
 
 class StoppingBlock(Block):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 
+from hpo.adapters.model_files import write_model
+from hpo.core.model import CollapseModel
 from hpo.engine.commands_file import CommandsFile
 from hpo.engine.hand import Hand
 from hpo.engine.job_queue import JobQueue
@@ -13,6 +15,7 @@ from hpo.engine.plan import Plan, Run
 from hpo.engine.progress import SweepProgress
 from hpo.engine.ray_cluster import ray_for
 from hpo.engine.ray_trials import run_jobs
+from hpo.engine.reuse import Reuse
 from hpo.engine.run_folder import RunFolder
 from hpo.engine.runs_on_disk import RunsOnDisk, Stopwatch
 from hpo.engine.study_record import StudyRecord, open_study
@@ -28,6 +31,7 @@ class Context:
 
     def __init__(self, plan: Plan, folder: RunFolder, progress: SweepProgress, stack: ExitStack, resume: bool) -> None:
         self.plan, self.folder, self.progress, self._stack = plan, folder, progress, stack
+        self.reuse = Reuse(plan, folder)
         self.runs = RunsOnDisk(plan, folder)
         study = open_study(plan.config.name, plan.config.storage, folder.journal, resume=resume)
         self.record = StudyRecord(study, plan.space, [run.searched for run in plan.candidates])
@@ -37,10 +41,27 @@ class Context:
         self.candidates = {run.name: run for run in plan.candidates}
         self.by_name = {run.name: run for run in (*plan.proxies, *plan.candidates)}
         self._ray_is_up = False
-        for run in self.by_name.values():
-            folder.trial(run.name).mkdir(exist_ok=True)
-            progress.add(run.name, run, self.runs.steps(run), number=self.numbers.get(run.name))
+        self.add_runs((*self.reuse.proxies, *plan.candidates))
         self.hand = Hand(self.runs, CommandsFile(folder.path))
+
+    def add_runs(self, runs: Iterable[Run]) -> None:
+        """Make runs known to whoever shows the sweep, each with a folder of its own."""
+        for run in runs:
+            self.folder.trial(run.name).mkdir(exist_ok=True)
+            self.progress.add(run.name, run, self.runs.steps(run), number=self.numbers.get(run.name))
+
+    def learn(self) -> CollapseModel:
+        """Write and return the model that judges: the library's, if the sweep follows it, else that of its own proxies."""
+        model, proxies = self.reuse.model, self.plan.proxies
+        if model is None:
+            model = CollapseModel.fit([self.runs.curve(run) for run in proxies])
+            if proxies:
+                self.progress.say(f"model fitted on {len(model.references)} of {len(proxies)} proxies")
+            kept = self.reuse.keep(model)
+            if kept is not None:
+                self.progress.say(kept)
+        write_model(self.folder.model, model)
+        return model
 
     def train(
         self,

@@ -7,7 +7,7 @@ and recipe, and refuses what cannot work. The same configuration always gives th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +22,8 @@ from search_spaces import SearchSpace, load_space
 
 MOST_RUNS = 10_000
 """Candidates, or proxies, of one sweep."""
+DATA_SETTINGS = frozenset({"data", "datapath", "dataset", "corpus", "text", "tokeniser", "tokenizer", "vocab", "vocabsize"})
+"""Settings, underscores and capitals aside, that say what is trained on: the same for a proxy as for the target."""
 Role = Literal["proxy", "candidate"]
 
 
@@ -193,9 +195,31 @@ def _proxies(config: SweepConfig, workload: Workload, points: list[dict[str, Any
                     runs.append(_run(workload, name, "proxy", points[i], size, replicate, 1.0))
                 except InputError as error:
                     raise InputError(f"proxies.sizes.{k}: {error}") from None
+                if not config.proxies.other_data:
+                    _require_same_data(k, runs[-1].settings, workload.settings(points[i], {}, replicate))
         if runs[-1].flops >= target.flops:
             raise InputError.at(f"proxies.sizes.{k}", "a size cheaper to train than the target", dict(size))
     return tuple(sorted(runs, key=lambda run: -run.flops))
+
+
+def _require_same_data(k: int, proxy: Mapping[str, Any], target: Mapping[str, Any]) -> None:
+    """Refuse a proxy whose settings name other data, or another tokeniser, than the target's."""
+    mine, theirs = (dict(_data_settings(settings)) for settings in (proxy, target))
+    for name in dict.fromkeys((*theirs, *mine)):
+        if mine.get(name) != theirs.get(name):
+            raise InputError.at(
+                f"proxies.sizes.{k}.{name.removeprefix('model.')}",
+                f"the target's {theirs.get(name)!r} (proxies.other_data: true takes another)",
+                repr(mine.get(name)),
+            )
+
+
+def _data_settings(settings: Mapping[str, Any], block: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if name.lower().replace("_", "") in DATA_SETTINGS:
+            yield f"{block}{name}", value
+        elif isinstance(value, Mapping):
+            yield from _data_settings(value, f"{block}{name}.")
 
 
 def _run(

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from hpo.adapters.model_files import write_model
 from hpo.adapters.ray_log import Event
 from hpo.adapters.training_session import remove_checkpoints
-from hpo.core.model import CollapseModel
 from hpo.engine.context import Context
 from hpo.engine.job_queue import JobQueue
 from hpo.engine.judging import Judgement, Verdict, transfer_scores
@@ -34,7 +32,7 @@ def run_prune(context: Context) -> Judgement:
     SweepError
         No candidate could be trained to its end.
     """
-    runs = (*context.plan.proxies, *context.plan.candidates)
+    runs = (*context.reuse.proxies, *context.plan.candidates)
     context.hand.look()
     context.train(
         [context.runs.job(run, run.n_steps) for run in runs],
@@ -43,7 +41,7 @@ def run_prune(context: Context) -> Judgement:
         again=lambda run: context.runs.job(run, run.n_steps),
         events=lambda queue, usual: _Judged(context, queue, usual),
     )
-    context.runs.save_curves(runs)
+    context.runs.save_curves((*context.reuse.proxies, *context.plan.candidates))
     for run in context.plan.proxies:
         remove_checkpoints(context.folder.trial(run.name))
     if _nobody_finished(context):
@@ -96,18 +94,31 @@ class _Judged:
             remove_checkpoints(job.folder)
 
     def _begin_if_ready(self) -> None:
-        context, proxies = self._context, self._context.plan.proxies
-        if self._judge is not None or any(context.runs.outcome(run) is None for run in proxies):
+        context, reuse = self._context, self._context.reuse
+        if self._judge is not None or any(context.runs.outcome(run) is None for run in reuse.proxies):
             return
-        model = None
-        if proxies:
-            model = CollapseModel.fit([context.runs.curve(run) for run in proxies])
-            write_model(context.folder.model, model)
-            context.progress.say(f"model fitted on {len(model.references)} of {len(proxies)} proxies")
-        self._judge = LiveJudge(context.runs, context.hand, model)
-        scores = transfer_scores(context.plan.candidates, proxies, context.runs.final_losses(proxies))
+        if reuse.is_open:
+            context.progress.say(reuse.test([context.runs.curve(run) for run in reuse.proxies]))
+            if reuse.model is None and self._queue_missing_proxies():
+                return
+        proxies, finals = reuse.stand_ins
+        if not proxies:
+            proxies = context.plan.proxies
+            finals = context.runs.final_losses(proxies)
+        self._judge = LiveJudge(context.runs, context.hand, context.learn() if proxies else None)
+        scores = transfer_scores(context.plan.candidates, proxies, finals)
         place = {name: i for i, name in enumerate(sorted(scores, key=lambda name: scores[name]))}
         self._queue.sort(lambda job: place.get(job.name, -1))
+
+    def _queue_missing_proxies(self) -> bool:
+        """Put the proxies that have not been trained before the candidates that wait; return whether there are any."""
+        context = self._context
+        missing = [run for run in context.reuse.proxies if context.runs.outcome(run) is None]
+        context.add_runs(missing)
+        for run in missing:
+            self._queue.add(context.runs.job(run, run.n_steps))
+        self._queue.sort(lambda job: job.name in context.candidates)
+        return bool(missing)
 
 
 def _judgement(context: Context) -> Judgement:

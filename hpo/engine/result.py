@@ -72,12 +72,16 @@ def make_result(
     candidates: Sequence[Candidate],
     seconds: float,
     verified: Mapping[str, float] | None = None,
+    stand_ins: tuple[Sequence[Run], Mapping[str, float]] = ((), {}),
 ) -> dict[str, Any]:
-    """Return the content of ``result.json``; with the final losses of a verification, by name, also ``regret_pct``."""
+    """Return the content of ``result.json``; with the final losses of a verification, by name, also ``regret_pct``.
+
+    ``stand_ins`` are runs of a library that stood for the proxies, and their final losses by name.
+    """
     plan = runs.plan
     winner = next(c for c in candidates if c.state == "winner")
     forecast = _forecast(winner)
-    picks = _picks(plan, judgement, runs)
+    picks = _picks(plan, judgement, runs, *stand_ins)
     steps = {run.name: runs.steps(run) for run in (*plan.proxies, *plan.candidates)}
     ended = {c.run.name for c in candidates if c.state in ("diverged", "out_of_memory", "failed")}
     result = {
@@ -132,11 +136,14 @@ def error_pct(value: float | None, truth: float | None) -> float | None:
     return 100.0 * (value - truth) / abs(truth)
 
 
-def _picks(plan: Plan, judgement: Judgement, runs: RunsOnDisk) -> dict[str, Run | None]:
+def _picks(
+    plan: Plan, judgement: Judgement, runs: RunsOnDisk, others: Sequence[Run], finals: Mapping[str, float]
+) -> dict[str, Run | None]:
     by_name: dict[str | None, Run] = {run.name: run for run in plan.candidates}
+    proxies = (*plan.proxies, *others)
     return {
         "current_best": by_name.get(current_best(judgement)),
-        "transfer": by_name.get(transfer(plan.candidates, plan.proxies, runs.final_losses(plan.proxies))),
+        "transfer": by_name.get(transfer(plan.candidates, proxies, {**runs.final_losses(plan.proxies), **finals})),
     }
 
 

@@ -9,6 +9,7 @@
     RUN/events.jsonl     what the rule prune saw and said  RUN/commands.jsonl   what people asked for (answers.jsonl: got)
     RUN/winner.yaml      the winner, to be run again       RUN/next-size.yaml   the start of a larger sweep
     RUN/report.html      all of it to look at              RUN/logs/progress.jsonl  what the drivers saw happen
+    RUN/library.json     what the proxy library had        RUN/drift.json       whether that still fits
 """
 
 from __future__ import annotations
@@ -82,6 +83,21 @@ class RunFolder:
     def settled(self) -> Path:
         """What more seeds said of a tie."""
         return self.path / "settled.json"
+
+    @property
+    def library(self) -> Path:
+        """The entry of the proxy library that was found, or that there was none."""
+        return self.path / "library.json"
+
+    @property
+    def drift(self) -> Path:
+        """What the test of that entry found."""
+        return self.path / "drift.json"
+
+    @property
+    def kept(self) -> Path:
+        """The name under which the library keeps what the proxies taught."""
+        return self.path / "logs" / "library.json"
 
     @property
     def result(self) -> Path:
@@ -169,7 +185,7 @@ def discard(run: RunFolder) -> None:
     """Delete what :func:`new_run_folder` made: the run could not begin. The folder itself stays where others are in it."""
     for part in (run.curves, run.logs, run.trials):
         shutil.rmtree(part, ignore_errors=True)
-    for file in (run.config, run.journal, run.path / ".lock"):
+    for file in (run.config, run.journal, run.library, run.path / ".lock"):
         file.unlink(missing_ok=True)
     with suppress(OSError):
         run.path.rmdir()

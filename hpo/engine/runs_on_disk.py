@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from pyarrow import parquet
 
 from hpo.adapters.atomic import write_json
@@ -22,7 +24,7 @@ from hpo.engine.run_folder import RunFolder
 from hpo.engine.stop_marks import unmark
 from hpo.engine.worker import OUTCOME_NAME, Job, Outcome, forget_outcome, read_outcome
 
-METRIC = Metric("train_loss")
+TRAIN_LOSS = Metric("train_loss")
 REPORTS_OF_A_CANDIDATE = 100
 """Of a whole run; they go to the study. A report costs the driver a few milliseconds."""
 REPORTS_FOR_PROGRESS = 40
@@ -108,14 +110,19 @@ class RunsOnDisk:
         return {run.name: loss for run in runs if (loss := self.final_loss(run)) is not None}
 
     def recorded(self, run: Run, until_step: int | None = None, name: str | None = None) -> RecordedRun:
-        """Return what was logged of the run so far, or up to ``until_step``."""
+        """Return what was logged of the run so far, or up to ``until_step``.
+
+        Of a metric that is not reported every step, the steps that have it, and those whose loss was not finite.
+        """
         log = read_log(self.folder.trial(name or run.name))
-        kept = log["step"] <= (run.n_steps if until_step is None else until_step)
+        values = judged_values(log, self.plan.config.metric)
+        kept = (log["step"] <= (run.n_steps if until_step is None else until_step)) & ~np.isnan(values)
+        kept |= ~np.isfinite(log["loss"]) & (log["step"] <= (run.n_steps if until_step is None else until_step))
         return RecordedRun(
             run_id=run.name,
             steps=log["step"][kept],
-            values=log["loss"][kept],
-            metric=METRIC,
+            values=values[kept],
+            metric=metric_of(self.plan.config),
             horizon=float(run.n_steps),
             family=self.plan.workload.family,
             group=run.role,
@@ -129,9 +136,25 @@ class RunsOnDisk:
         """Bring the curves of ``runs`` in ``curves/`` up to date."""
         for run in runs:
             path = self.folder.curves / f"{run.name}.parquet"
-            steps = self.steps(run)
-            if steps > 0 and _rows_in(path) < steps:
-                write_run(path, self.recorded(run))
+            if self.steps(run) > 0:
+                recorded = self.recorded(run)
+                if _rows_in(path) < recorded.steps.size:
+                    write_run(path, recorded)
+
+    def lack_metric(self, runs: Iterable[Run]) -> bool:
+        """Return True if runs have logged steps, and none of them the metric that is judged."""
+        logged = [run for run in runs if self.steps(run) > 0]
+        return bool(logged) and not any(np.isfinite(self.recorded(run).values).any() for run in logged)
+
+
+def metric_of(config: SweepConfig) -> Metric:
+    """Return the metric that a sweep judges by."""
+    return TRAIN_LOSS if config.metric == "loss" else Metric(config.metric, end="last")
+
+
+def judged_values(log: Mapping[str, NDArray[np.float64]], metric: str) -> NDArray[np.float64]:
+    """Return a metric's column of a run's log; NaN where it was not reported."""
+    return log["loss"] if metric == "loss" else log.get(metric, np.full(log["step"].shape, np.nan))
 
 
 def share_of(config: SweepConfig, role: Role) -> TrialResources:

@@ -1,6 +1,7 @@
 """The rule ``select``: everybody to the stopping fraction, a judgement of all, and the selected on to their end.
 
-1. The proxies train to their end and every candidate to the stopping point, side by side.
+1. The proxies train to their end and every candidate to the stopping point, side by side. (Of proxies that a library may
+   replace only one; should the runs not follow what it knows, the others are trained then: :mod:`hpo.engine.reuse`.)
 2. The model is fitted on the proxies, and all candidates are judged together. With rungs, those selected train on to the next
    one from their checkpoints and are judged again, as long as there is something to decide (:mod:`hpo.core.rungs`).
 3. The selected candidates, and those that people keep, go on from their checkpoints to the end; one that people extended goes
@@ -14,14 +15,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from hpo.adapters.model_files import read_model, write_model
+from hpo.adapters.model_files import read_model
 from hpo.adapters.training_session import remove_checkpoints
 from hpo.core.decision import REASONS, StoppingSettings
 from hpo.core.model import CollapseModel
 from hpo.engine.context import Context
 from hpo.engine.cost import spending
 from hpo.engine.judging import Judgement, Look, Verdict, judge
-from hpo.engine.plan import Run
+from hpo.engine.plan import Plan, Run
 from hpo.engine.result import judged_runs
 from hpo.engine.worker import Job
 
@@ -42,22 +43,40 @@ def run_select(context: Context) -> Judgement:
 class _Select:
     def __init__(self, context: Context) -> None:
         self._context, self._runs, self._plan = context, context.runs, context.plan
-        self._stopping = stopping_settings(context)
+        self._stopping = stopping_settings(context.plan)
         self._rungs = context.plan.config.stopping.rungs
 
     def train_to_stop(self) -> None:
         """Phase 1; proxies are the longer runs, so they start first."""
-        context, runs = self._context, (*self._plan.proxies, *self._plan.candidates)
+        context, runs = self._context, (*self._context.reuse.proxies, *self._plan.candidates)
         if not context.folder.decisions.exists():  # what was not there when all were judged is left out
-            jobs = [self._runs.job(run, run.stop_step) for run in runs]
-            context.train(
-                jobs, "1-to-stop", may_start=context.budget.may_explore, again=lambda run: self._runs.job(run, run.stop_step)
-            )
+            self._train_first(runs, "1-to-stop")
         self._runs.save_curves(runs)
-        for run in self._plan.proxies:
-            remove_checkpoints(context.folder.trial(run.name))
+        if self._runs.lack_metric(runs):
+            metric = context.plan.config.metric
+            context.give_up(f"no run has reported {metric} (metric: {metric} takes session.report(…, {metric}=…))")
         if not any(self._runs.has_status(run, "reached") for run in self._plan.candidates):
             context.give_up("no candidate could be trained to the stopping point")
+
+    def _train_first(self, runs: Sequence[Run], phase: str) -> None:
+        """Train proxies to their end and candidates to the stopping point."""
+        jobs = [self._runs.job(run, run.stop_step) for run in runs]
+        again = lambda run: self._runs.job(run, run.stop_step)  # noqa: E731 - of a candidate that is revived meanwhile
+        self._context.train(jobs, phase, may_start=self._context.budget.may_explore, again=again)
+        for run in self._plan.proxies:
+            remove_checkpoints(self._context.folder.trial(run.name))
+
+    def _model(self) -> CollapseModel:
+        """Return the model that judges: a library's, once the candidates and a proxy follow it, else that of the proxies."""
+        context, reuse = self._context, self._context.reuse
+        if reuse.is_open:
+            seen = [self._runs.curve(run, run.stop_step) for run in (*reuse.proxies, *judged_runs(self._runs))]
+            context.progress.say(reuse.test(seen))
+            context.add_runs(run for run in reuse.proxies if self._runs.outcome(run) is None)
+        if reuse.entry is not None and reuse.model is None:
+            self._train_first(reuse.proxies, "1-proxies")
+            self._runs.save_curves(reuse.proxies)
+        return context.learn()
 
     def judge(self) -> Judgement:
         """Phase 2; what was decided once stays decided."""
@@ -65,10 +84,7 @@ class _Select:
         decided = context.folder.read_decisions()
         if decided:
             return Judgement.read(decided)
-        model = CollapseModel.fit([self._runs.curve(run) for run in self._plan.proxies])
-        write_model(context.folder.model, model)
-        if self._plan.proxies:
-            context.progress.say(f"model fitted on {len(model.references)} of {len(self._plan.proxies)} proxies")
+        model = self._model()
         judgement = self._judge(model, judged_runs(self._runs), {}, Look(n_later=len(self._rungs)))
         context.write_judgement(judgement, [verdict.run for verdict in judgement.verdicts])
         for verdict in judgement.verdicts:
@@ -211,9 +227,9 @@ def step_at(run: Run, fraction: float) -> int:
     return math.floor(fraction * run.n_steps)
 
 
-def stopping_settings(context: Context) -> StoppingSettings:
+def stopping_settings(plan: Plan) -> StoppingSettings:
     """Return the configuration's stopping block in the core's terms."""
-    s = context.plan.config.stopping
+    s = plan.config.stopping
     return StoppingSettings(
         min_fraction=min(s.at, 0.1),
         alpha=s.alpha,

@@ -147,7 +147,10 @@ class _Ending:
             seconds = float(json.loads(folder.result.read_text(encoding="utf-8"))["seconds"])
         verified = {run.name: self._runs.final_loss(run, verification(run)) for run in self._context.plan.candidates}
         known = {name: loss for name, loss in verified.items() if loss is not None}
-        result = make_result(self._runs, self._judgement, self._candidates, seconds, known or None)
+        reuse = self._context.reuse
+        result = make_result(self._runs, self._judgement, self._candidates, seconds, known or None, reuse.stand_ins)
+        if reuse.block is not None:
+            result["library"] = reuse.to_result()
         if folder.settled.exists():
             result["settled"] = json.loads(folder.settled.read_text(encoding="utf-8"))
         write_json(folder.result, result)

@@ -55,10 +55,22 @@ def summary_lines(result: Mapping[str, Any]) -> list[str]:
         lines.append(f"{name:<17} would have chosen {_settings(pick)}{same}{_regret(regret.get(rule))}")
     if "regret_pct" in result:
         lines.append(f"verified          every candidate trained to its end; our pick{_regret(regret['ours'])}")
+    if "library" in result:
+        lines.append(f"library           {_library_text(result['library'])}")
     ties = result["tie_set"]
     if len(ties) > 1:
         lines.append(f"not told apart    trials {', '.join(map(str, ties))} at the stopping point")
     return lines
+
+
+def _library_text(library: Mapping[str, Any]) -> str:
+    drift = library["drift"]
+    if drift is None:
+        kept = "" if library["kept_as"] is None else f"; kept as {library['kept_as']}"
+        return f"{library['said']}{kept}"
+    if library["is_used"]:
+        return f"{library['entry']} judged this sweep: {drift['reason']}"
+    return f"{library['entry']} was not used: {drift['reason']}; kept as {library['kept_as'] or 'nothing'}"
 
 
 def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
@@ -69,7 +81,8 @@ def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
         going = ", ".join(f"{n} after {float(look):.0%}" for look, n in estimate["kept_at"].items())
         runs += f" (assumed to go on: {going})"
     full = _flops(estimate["flops_full_sweep"])
-    lines = [
+    lines = [f"library           {estimate['library']['said']}"] if "library" in estimate else []
+    lines += [
         f"runs              {runs}",
         f"expected cost     {_parts(spent)}",
         f"full sweep        {full}; expected saving {estimate['saved_fraction']:.0%}",

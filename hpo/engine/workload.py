@@ -38,6 +38,9 @@ class Workload(Protocol):
     def family(self) -> str:
         """The label under which its curves are compared."""
 
+    def identity(self) -> tuple[str, str | None, str]:
+        """Return the names of family, data (None: unknown) and tokeniser under which a library keeps its proxies."""
+
     def settings(self, searched: Mapping[str, Any], size: Mapping[str, Any], replicate: int) -> Settings:
         """Return the JSON-ready settings of the run with ``searched`` values at a size (empty: the target's)."""
 
@@ -76,6 +79,17 @@ class DecoderWorkload:
     def family(self) -> str:
         """Family, feed-forward part and parameterisation: what two comparable models share."""
         return f"{self.model.family}-{self.model.ffn}-{self.model.parameterisation}"
+
+    def identity(self) -> tuple[str, str | None, str]:
+        """Return the family with what its sizes share, the data by their content, and how they are read."""
+        from proxies.data import fingerprint
+        from proxies.settings import DataSettings
+
+        form = self.model.model_dump(exclude={"family", "ffn", "parameterisation", "width", "depth", "head_dim", "vocab_size"})
+        shared = ", ".join(f"{key} {value}" for key, value in form.items() if value is not None)
+        data = DataSettings(**self.config.data.model_dump())
+        ids = "bytes" if data.format == "bytes" else f"ids below {self.model.vocab_size}"
+        return f"{self.family} ({shared})", f"{fingerprint(data, self.model.vocab_size)} in sequences of {data.seq_len}", ids
 
     def settings(self, searched: Mapping[str, Any], size: Mapping[str, Any], replicate: int) -> Settings:
         """Return the blocks ``model``, ``data`` and ``training``; tokens follow from TPP and this size's parameters."""
@@ -161,6 +175,10 @@ class OwnWorkload:
     def family(self) -> str:
         """The function's import path."""
         return self.trainable
+
+    def identity(self) -> tuple[str, str | None, str]:
+        """Return the function's name; its data and tokeniser are whatever the configuration calls them."""
+        return self.family, None, "unnamed"
 
     def settings(self, searched: Mapping[str, Any], size: Mapping[str, Any], replicate: int) -> Settings:
         """Return target, size and searched values in one mapping, and what follows from them; ``seed`` + replicate."""

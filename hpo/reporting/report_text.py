@@ -223,7 +223,7 @@ def compute_parts(sweep: SweepRecord) -> list[tuple[str, float, str]]:
 
 def notices(sweep: SweepRecord, watched: Sequence[Notice] = ()) -> list[Notice]:
     """Return what went wrong or needs a second look, alarms first; ``watched`` are alarms of the monitor."""
-    found = [*_bad_endings(sweep), *watched, *_spent(sweep), *_unjudged(sweep), *_settled(sweep)]
+    found = [*_bad_endings(sweep), *watched, *_spent(sweep), *_unjudged(sweep), *_settled(sweep), *_reused(sweep)]
     found += [Notice("note", text) for text in sweep.notes]
     if sweep.n_interruptions:
         times = "once" if sweep.n_interruptions == 1 else f"{sweep.n_interruptions} times"
@@ -296,3 +296,12 @@ def _settled(sweep: SweepRecord) -> Iterator[Notice]:
         for t in sorted(means, key=lambda t: t["mean"])
     )
     yield Notice("note", f"The tie was settled with {settled['seeds']} seeds each (mean and standard error): {told}.")
+
+
+def _reused(sweep: SweepRecord) -> Iterator[Notice]:
+    library = (sweep.result or {}).get("library") or {}
+    drift = library.get("drift")
+    if not drift:
+        return
+    used = "judged this sweep" if library.get("is_used") else "was not used, and proxies were trained"
+    yield Notice("note", f"Entry {library.get('entry')} of the proxy library {used}: {drift.get('reason')}.")

@@ -253,7 +253,9 @@ class _Reader:
             except (OSError, ValueError, UnicodeDecodeError) as error:
                 self._note(f"trials/{folder}/log.csv", error)
                 continue
-            base = replace(base, steps=log["step"], values=log["loss"], tokens=None, learning_rates=None)
+            values = log.get(base.metric.name, log["loss"])  # of a training loss, the column is called loss
+            kept = ~np.isnan(values) | ~np.isfinite(log["loss"])
+            base = replace(base, steps=log["step"][kept], values=values[kept], tokens=None, learning_rates=None)
         return base if base.steps.size else None
 
     def _note(self, what: str, error: Exception) -> None:

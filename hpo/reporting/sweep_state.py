@@ -101,7 +101,7 @@ class SweepState:
 
     def take(self, event: Event) -> None:
         """Take the next event; one of an unknown kind or form, or about a run that is not known, changes nothing."""
-        with suppress(KeyError, TypeError, ValueError, ZeroDivisionError):  # of another version, or another hand
+        with suppress(KeyError, TypeError, ValueError, ArithmeticError):  # of another version, or another hand
             self._take(event)
 
     def _take(self, event: Event) -> None:

@@ -16,8 +16,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bench import fuzz
+from hpo.adapters.proxy_library import Entry
 from hpo.core.curve import Curve
 from hpo.core.model import CollapseModel
+from hpo.core.proxy_key import ProxyKey
+from hpo.core.recipe import Recipe
+from hpo.core.schedules import schedule
 
 ROOT = Path(__file__).resolve().parents[2]
 QUIET = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -52,7 +56,12 @@ MODEL = CollapseModel.fit(
     [Curve.from_points(STEPS, end * (STEPS / 40) ** -0.1, horizon=40, run_id=str(end)) for end in (2.0, 2.2, 2.5)]
 ).to_dict()
 PROTOCOL = yaml.safe_load((ROOT / "bench" / "protocols" / "own_sweep_val.yaml").read_text(encoding="utf-8"))
-DOCUMENTS = [("config", DEMO), ("config", OWN), ("model", MODEL), ("protocol", PROTOCOL), ("space", OWN["search"]["space"])]
+KEY = ProxyKey.of([Recipe(schedule=schedule("linear"), warmup_fraction=0.1)], family="f", data="d", tokeniser="t")
+ENTRY = Entry(fuzz.ENTRY, KEY, "now", "run", CollapseModel.from_dict(MODEL)).to_dict()
+SPACE = OWN["search"]["space"]
+DOCUMENTS = [
+    *(("config", DEMO), ("config", OWN), ("model", MODEL), ("entry", ENTRY), ("protocol", PROTOCOL), ("space", SPACE)),
+]
 ODD = st.one_of(
     st.sampled_from([None, True, "", "x", "é\n", "select", "inf", [], {}, [1], [[]], ["a", {}], {"a": 1}, {1: 2}]),
     st.sampled_from([0, -1, 3, 0.5, 2.5, 1e308, -1e308, math.inf, math.nan, 10**30, 10**9]),
@@ -92,13 +101,13 @@ def test_any_bytes(target: str, data: bytes) -> None:
     fuzz.TARGETS[target](data)
 
 
-@pytest.mark.parametrize(("target", "document"), DOCUMENTS, ids=["demo", "own", "model", "protocol", "space"])
+@pytest.mark.parametrize(("target", "document"), DOCUMENTS, ids=["demo", "own", "model", "entry", "protocol", "space"])
 @given(data=st.data())
 @QUIET
 def test_one_odd_value_in_a_sound_document(target: str, document: Any, data: st.DataObject) -> None:
     place = data.draw(st.sampled_from(list(places(document))))
     changed = with_value(document, place, data.draw(ODD))
-    text = json.dumps(changed) if target == "model" else yaml.safe_dump(changed, allow_unicode=True)
+    text = json.dumps(changed) if target in ("model", "entry") else yaml.safe_dump(changed, allow_unicode=True)
     fuzz.TARGETS[target](text.encode())
 
 

