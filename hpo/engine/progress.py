@@ -88,6 +88,10 @@ class SweepProgress:
             self._decided[name] = event
             self._tell("decided", name=name, **event)
 
+    def suspected(self, name: str, why: Mapping[str, Any]) -> None:
+        """Tell that a run has left its family's curve; ``why`` as in ``Suspicion.to_dict``."""
+        self._tell("suspected", name=name, **why)
+
     def ended(self, job: Job) -> None:
         """Tell how the job ended, if it did."""
         outcome = job.outcome
