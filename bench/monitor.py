@@ -10,7 +10,7 @@ Further healthy runs are bootstrapped: the run's slow curve plus its own noise, 
 runs of one batch size saw the same batches in the same order, so that the monitor can also be told of the noise that a run
 shares with its relatives (bootstrapped runs then keep it).
 
-Sizes are in σ, the noise of the run's residual over a 1 % window (but at least 0.03 %). Compared are z-score spike detectors
+Sizes are in σ, the run's own noise over a 1 % window (but at least 0.03 %). Compared are z-score spike detectors
 on the raw loss, the rise of the smoothed loss (1 %) above its minimum by 3 σ, and that of the loss smoothed over 5 % by more
 than it ever does in 99 % of the healthy runs of the same source: a rise that means something.
 """

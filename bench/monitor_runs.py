@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from hpo.core.common_noise import CommonNoise, Points, fit_with_common_noise, sh
 from hpo.core.model import CollapseModel
 from hpo.core.monitor import START, WARMUPS_SKIPPED
 from hpo.core.template import Template, template_of_model
+from hpo.core.template_noise import noisy, shown
 
 FloatArray = NDArray[np.float64]
 MIN_POINTS = 50
@@ -32,7 +33,8 @@ class Healthy:
     Attributes
     ----------
     sigma : float
-        Noise of the residual over a 1 % window, on the log scale.
+        The run's own noise over a 1 % window, on the log scale: of its loss about a smooth curve, or of its residual where
+        that is less (the shape's kinks are no noise).
     role : str
         "develop" or "test".
     common : CommonNoise or None
@@ -134,14 +136,28 @@ def _sweep_relatives(run: RecordedRun, other: RecordedRun) -> bool:
 
 
 def window_noise(run: RecordedRun, template: Template) -> float | None:
-    """Return σ of a run's residual over a 1 % window, on the log scale; None with fewer than 20 bins."""
+    """Return σ, the run's own noise over a 1 % window, on the log scale; None with fewer than 20 bins."""
     curve = run.curve()
     use = (curve.fractions >= max(START, float(template.nodes[0]))) & (curve.fractions <= 1)
     if use.sum() < 2 * 10:
         return None
     counts = curve.counts[use]
-    d = curve.metric.to_model(curve.means[use]) - template.at(curve.fractions[use])[0]
-    return float(np.sqrt(noise_per_point(d, counts) / np.median(counts) + NOISE_FLOOR**2))
+    y = curve.metric.to_model(curve.means[use])
+    own = min(
+        noise_per_point(y, counts), noise_per_point(y - seen_template(run, template).mean_at(curve.fractions[use]), counts)
+    )
+    return float(np.sqrt(own / np.median(counts) + NOISE_FLOOR**2))
+
+
+def seen_template(run: RecordedRun, template: Template) -> Template:
+    """Return the template without that of its noise which the run does not show."""
+    split, curve = noisy(template), run.curve()
+    if split is None:
+        return template
+    use = (curve.fractions >= max(START, float(template.nodes[0]))) & (curve.fractions <= 1)
+    y, weights = curve.metric.to_model(curve.means[use]), template.interpolation(curve.fractions[use])
+    share = shown(weights @ split.rough, y - weights @ split.smooth.mean, curve.counts[use])
+    return replace(split.smooth, mean=split.smooth.mean + share * split.rough)
 
 
 def bootstrapped(one: Healthy, rng: np.random.Generator, *, keep_common: bool = False) -> FloatArray:
@@ -151,7 +167,7 @@ def bootstrapped(one: Healthy, rng: np.random.Generator, *, keep_common: bool = 
     blocks from nearby, of eight points of a training loss; of a validation loss, whose points are windows
     already, of one. With ``keep_common`` only what the run does not share with its relatives is drawn anew.
     """
-    template = one.clean if keep_common and one.clean is not None else one.template
+    template = one.clean if keep_common and one.clean is not None else seen_template(one.run, one.template)
     t, y = one.fractions, np.log(one.run.values)
     use = (t >= max(start_of(one), STEEP_UNTIL)) & (t <= 1.0)
     expected = template.mean_at(t[use])

@@ -62,15 +62,15 @@ class Template:
 
     def at(self, fractions: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mean, shape (n,), and covariance, shape (n, n), at fractions not before the first node."""
-        weights = self._interpolation(fractions)
+        weights = self.interpolation(fractions)
         return weights @ self.mean, weights @ self.covariance @ weights.T
 
     def mean_at(self, fractions: FloatArray) -> FloatArray:
         """Return the mean, shape (n,), at fractions not before the first node."""
-        return self._interpolation(fractions) @ self.mean
+        return self.interpolation(fractions) @ self.mean
 
-    def _interpolation(self, fractions: FloatArray) -> FloatArray:
-        """Return W, shape (n, n_nodes), linear in log t̂ and 0 at t̂ = 1."""
+    def interpolation(self, fractions: FloatArray) -> FloatArray:
+        """Return W, shape (n, n_nodes), that takes values at the nodes to fractions: linear in log t̂, 0 at t̂ = 1."""
         grid = np.log(np.append(self.nodes, 1.0))
         where = np.clip(np.log(fractions), grid[0], 0.0)
         left = np.clip(np.searchsorted(grid, where, side="right") - 1, 0, grid.size - 2)
