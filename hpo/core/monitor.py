@@ -230,6 +230,11 @@ class Monitor:
     def _cannot_judge(self, curve: Curve) -> str | None:
         if self.template is None:
             return "no reference has this metric, family and schedule"
+        if not self.template.is_one_curve:
+            return (
+                "the references do not follow one curve, so there is none to hold the run against: take runs that match in "
+                "tokens per parameter, τ and schedule (hpo check)"
+            )
         if (curve.fraction_seen or 0.0) > 1.0 + PAST_TOTAL:
             return "the run has gone past its stated total"
         return None
