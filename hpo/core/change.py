@@ -235,7 +235,8 @@ def likeliest_change(
         if (onsets := np.arange(MIN_BEFORE, d.size - needed + 1)).size
         for candidate in _candidates(form, onsets, rotated.statistics(form_values(form, fractions, onsets)), likelihoods, dof)
     ]
-    best = _weightiest([one for one in found if one.over_line > 1.0]) or max(found, key=lambda one: one.over_line)
+    alarms = [one for one in found if one.over_line > 1.0]
+    best = _weightiest(alarms, d.size) or max(found, key=lambda one: one.over_line)
     white = Whitened.of(d, best.wandering * slow + (noise if noise.ndim == 2 else np.diag(noise)))
     change = change_of(white, fractions, best.form, best.onset, dof)
     began = _beginning(rotated, fractions, best, likelihoods, dof)
@@ -249,7 +250,7 @@ def _beginning(rotated: _Rotated, fractions: FloatArray, best: _Candidate, likel
     steps and drifts weighed by their likelihood) says where it began.
     """
     between = float(0.5 * (fractions[best.onset - 1] + fractions[best.onset]))
-    if best.form not in ("step", "drift"):
+    if best.form not in ("step", "drift") or best.onset + BINS_AFTER["step"] > fractions.size:
         return between
     weights, starts = {}, {}
     for form in ("step", "drift"):
@@ -266,11 +267,18 @@ def _beginning(rotated: _Rotated, fractions: FloatArray, best: _Candidate, likel
     return float(0.5 * (fractions[onset - 1] + fractions[onset]))
 
 
-def _weightiest(alarms: list[_Candidate]) -> _Candidate | None:
-    """Return the alarm with the highest |z|, but for a spike in a run that also left its curve for good; None without any."""
+def _weightiest(alarms: list[_Candidate], n: int) -> _Candidate | None:
+    """Return the alarm with the highest |z|, but for a spike in a run that also left its curve for good; None without any.
+
+    What has jumped in the last bins, n in all, and not come back yet is called a step.
+    """
     best = max(alarms, key=lambda one: abs(one.z), default=None)
+    if best is None or best.form not in ("spike", "pulse"):
+        return best
+    if best.onset + (1 if best.form == "spike" else 2) >= n:
+        return replace(best, form="step")
     lasting = max((one for one in alarms if one.form in ("step", "drift")), key=lambda one: abs(one.z), default=None)
-    if best is None or lasting is None or best.form not in ("spike", "pulse"):
+    if lasting is None:
         return best
     return lasting if abs(lasting.z) > LASTING_COUNTS * abs(best.z) else best
 
