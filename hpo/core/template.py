@@ -36,7 +36,9 @@ SCALE_AT: FloatArray = np.array([0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9])
 SCALE_WEIGHT = 0.5
 SCALES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
 ONE_CURVE = 4.0
-"""Largest of these for references that are one family: all published ones that collapse have it, random settings 256."""
+"""Largest of these for references that are one family: published ones that collapse have 4, random settings 256."""
+TELLING_REFERENCES = 4
+"""References without which nothing says that they are not one family."""
 SCALE_NOISE = 5e-4
 
 
@@ -70,7 +72,7 @@ class Template:
     @property
     def is_one_curve(self) -> bool:
         """False if the references differ too much in shape to be one family: nothing can be held against them."""
-        return self.spread <= ONE_CURVE
+        return self.spread <= ONE_CURVE or self.n_references < TELLING_REFERENCES
 
     def at(self, fractions: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mean, shape (n,), and covariance, shape (n, n), at fractions not before the first node."""
