@@ -230,7 +230,9 @@ class Monitor:
     def _cannot_judge(self, curve: Curve) -> str | None:
         if self.template is None:
             return "no reference has this metric, family and schedule"
-        if not self.template.is_one_curve:
+        if (
+            self._shared is None and not self.template.is_one_curve
+        ):  # freed of common noise, what is left of it looks like misfit
             return (
                 "the references do not follow one curve, so there is none to hold the run against: take runs that match in "
                 "tokens per parameter, τ and schedule (hpo check)"
