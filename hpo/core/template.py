@@ -35,8 +35,10 @@ GAIN_LENGTH = 0.3
 SCALE_AT: FloatArray = np.array([0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9])
 SCALE_WEIGHT = 0.5
 SCALES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
-ONE_CURVE = 4.0
-"""Largest of these for references that are one family: published ones that collapse have 4, random settings 256."""
+LOOSE = 4.0
+"""Largest of these at which a family is taken to keep to its curve as others do: published ones that collapse have no more."""
+ONE_CURVE = 16.0
+"""Largest for references that are one family at all, if a loose one; random settings have 256."""
 TELLING_REFERENCES = 4
 """References without which nothing says that they are not one family."""
 SCALE_NOISE = 5e-4
@@ -133,7 +135,7 @@ def template_of_model(model: CollapseModel, metric: Metric, recipe: Recipe | Non
     stated = np.sqrt(np.diag(noisy))  # of noisy references: their noise too, hence the cap
     covariance = wandering(shape.nodes, mean, np.minimum(stated, REFERENCE_SD * np.sqrt(-np.log(shape.nodes))))
     spread = _learned_scale(shape, covariance)
-    covariance *= min(spread, 1.0) * scale
+    covariance *= (min(spread, 1.0) if spread <= LOOSE else spread) * scale
     return Template(shape.nodes, mean, covariance, home.name, len(home.references), spread)
 
 
