@@ -111,7 +111,7 @@ class SweepProgress:
             with suppress(OSError):
                 self._log.touch()
 
-    def _tell(self, kind: str, **about: Any) -> None:
+    def _tell(self, kind: str, /, **about: Any) -> None:
         event = {"event": kind, "time": round(time.time(), 3), **about}
         for listener in tuple(self._listeners):
             try:

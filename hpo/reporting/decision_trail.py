@@ -116,7 +116,7 @@ def _without_repeats(events: Sequence[Event]) -> list[Event]:
     for event in (e for e in events if e["event"] in ("started", "ended", "decided", "suspected")):
         if last is not None and event["event"] == "decided" and (last["action"], last["reason"]) == _of(event):
             last = kept[-1] = {**event, "count": int(kept[-1].get("count", 1)) + 1}
-        else:
+        elif event["event"] != "suspected" or all(one["event"] != "suspected" for one in kept):  # a resumed driver tells again
             is_again = bool(kept) and event["event"] == kept[-1]["event"] == "started" and event["name"] == kept[-1]["name"]
             kept.append({**event, "again": True} if is_again else event)
             last = event if event["event"] == "decided" else None
