@@ -40,7 +40,7 @@ IntArray = NDArray[np.int64]
 
 ALARM_ABOVE = {"step": 4.4, "drift": 4.5, "transient": 4.7, "spike": 5.2, "pulse": 5.2}
 """z above which a form is an alarm; isolated outliers are the commonest harmless event, hence the higher line."""
-ALARM_BELOW = {"step": 6.0, "drift": 6.0}
+ALARM_BELOW = {"step": 6.5, "drift": 6.5}
 """−z above which a loss below its curve is an alarm; forms not named here never are."""
 WANDERING: FloatArray = np.array([1 / 64, 1 / 16, 1 / 4, 1.0])
 """c², the size of a run's wandering in units of what its template states at most."""
