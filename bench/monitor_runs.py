@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +38,8 @@ class Healthy:
         that is less (the shape's kinks are no noise).
     role : str
         "develop" or "test".
-    common : CommonNoise or None
-        Noise shared with the relatives that saw the same batches in the same order, where there are any.
-    clean : Template or None
-        Of those relatives, freed of that noise.
+    same_batches : tuple of (RecordedRun, Points)
+        Relatives that may have seen the same batches in the same order; empty where none has.
     """
 
     source: str
@@ -48,8 +47,21 @@ class Healthy:
     run: RecordedRun = field(repr=False)
     template: Template = field(repr=False)
     sigma: float
-    common: CommonNoise | None = field(default=None, repr=False)
-    clean: Template | None = field(default=None, repr=False)
+    same_batches: tuple[tuple[RecordedRun, Points], ...] = field(default=(), repr=False)
+
+    @property
+    def common(self) -> CommonNoise | None:
+        """Noise shared with the relatives that saw the same batches in the same order, None where there are none."""
+        return self._freed[1]
+
+    @property
+    def clean(self) -> Template | None:
+        """Template of those relatives, freed of that noise."""
+        return self._freed[0]
+
+    @cached_property
+    def _freed(self) -> tuple[Template | None, CommonNoise | None]:
+        return _freed_of_common_noise(self.run, self.same_batches)
 
     @property
     def fractions(self) -> FloatArray:
@@ -93,8 +105,8 @@ def _healthy_of(
         sigma = None if template is None else window_noise(run, template)
         if template is not None and sigma is not None:
             seen = source.startswith(("olmo", "multipowerlaw", "own ladder")) or index % 3 == 0
-            clean, common = _freed_of_common_noise(run, kin) if source.startswith("schaipp") else (None, None)
-            yield Healthy(source, "develop" if seen else "test", run, template, sigma, common, clean)
+            same = tuple(kin) if source.startswith("schaipp") else ()
+            yield Healthy(source, "develop" if seen else "test", run, template, sigma, same)
 
 
 def _freed_of_common_noise(
