@@ -1,6 +1,7 @@
 """How soon, how surely and how falsely ``hpo monitor`` alarms: faults injected into healthy recorded runs.
 
     python -m bench.monitor --curves DIR --json
+    timeout 600 python -m bench.monitor --rows rows.jsonl        # again, until it is done: rows that are there are kept
 
 Healthy runs are published ones and our own, each held against the model of its relatives: OLMo ladder runs of the same tokens
 per parameter, MultiPowerLaw runs of the same schedule and the other size, runs of the Schaipp set with the same schedule and
@@ -10,7 +11,7 @@ Further healthy runs are bootstrapped: the run's slow curve plus its own noise, 
 runs of one batch size saw the same batches in the same order, so that the monitor can also be told of the noise that a run
 shares with its relatives (bootstrapped runs then keep it).
 
-Sizes are in σ, the noise of the run's residual over a 1 % window (but at least 0.03 %). Compared are z-score spike detectors
+Sizes are in σ, the run's own noise over a 1 % window (but at least 0.03 %). Compared are z-score spike detectors
 on the raw loss, the rise of the smoothed loss (1 %) above its minimum by 3 σ, and that of the loss smoothed over 5 % by more
 than it ever does in 99 % of the healthy runs of the same source: a rise that means something.
 """
@@ -21,7 +22,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
@@ -299,15 +300,38 @@ def _found(rows: Sequence[tuple[Case, Outcome, float | None]], detector: str) ->
     return made
 
 
+Row = tuple[Case, Outcome, float | None]
+
+
 def evaluate(
-    folder: Path, role: str, bootstraps: int = 2, repeats: int = 12, workers: int = 2, forms: Sequence[str] = FORMS
+    folder: Path,
+    role: str,
+    bootstraps: int = 2,
+    repeats: int = 12,
+    workers: int = 2,
+    forms: Sequence[str] = FORMS,
+    rows: Path | None = None,
 ) -> dict[str, Any]:
-    """Return the summary of one half."""
+    """Return the summary of one half; with ``rows`` every case is kept there once it is done, and not run again."""
     _load(folder)
     work = cases(_POOL, role, bootstraps, repeats, forms)
+    done = {} if rows is None else _read_rows(rows)
+    missing = [case for case in work if case not in done]
     with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:  # the workers inherit the runs
-        done = list(pool.map(_run_case, work, chunksize=8))
-    return {"role": role, **summary(_POOL, done)}
+        for row in pool.map(_run_case, missing, chunksize=1):
+            done[row[0]] = row
+            if rows is not None:
+                with rows.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps([asdict(row[0]), asdict(row[1]), row[2]]) + "\n")
+    return {"role": role, **summary(_POOL, [done[case] for case in work])}
+
+
+def _read_rows(path: Path) -> dict[Case, Row]:
+    """Return the rows of earlier calls by their case."""
+    if not path.exists():
+        return {}
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("]")]
+    return {Case(**case): (Case(**case), Outcome(**outcome), turn) for case, outcome, turn in rows}
 
 
 def monitor_command(
@@ -319,6 +343,7 @@ def monitor_command(
     repeats: Annotated[int, typer.Option(help="Runs per form, size and onset.")] = 12,
     workers: Annotated[int, typer.Option(help="Processes.")] = 2,
     forms: Annotated[str, typer.Option(help="Kinds of fault, comma-separated; empty for none.")] = ",".join(FORMS),
+    rows: Annotated[Path | None, typer.Option(help="Where finished cases are kept; a call that was ended goes on.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Inject faults into healthy recorded runs and count what is found, how late, and what alarms for nothing."""
@@ -328,7 +353,7 @@ def monitor_command(
             raise ValueError(f"--forms: expected any of {', '.join(FORMS)}; found {forms}")
         from bench.monitor_real import real_faults
 
-        result = evaluate(curves_folder(curves), role, bootstraps, repeats, workers, chosen)
+        result = evaluate(curves_folder(curves), role, bootstraps, repeats, workers, chosen, rows)
         result["real_faults"] = real_faults()
     typer.echo(json.dumps(result, allow_nan=False) if as_json else "\n".join(_lines(result)))
 

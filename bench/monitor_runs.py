@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from hpo.core.common_noise import CommonNoise, Points, fit_with_common_noise, sh
 from hpo.core.model import CollapseModel
 from hpo.core.monitor import START, WARMUPS_SKIPPED
 from hpo.core.template import Template, template_of_model
+from hpo.core.template_noise import noisy, shown
 
 FloatArray = NDArray[np.float64]
 MIN_POINTS = 50
@@ -32,13 +34,12 @@ class Healthy:
     Attributes
     ----------
     sigma : float
-        Noise of the residual over a 1 % window, on the log scale.
+        The run's own noise over a 1 % window, on the log scale: of its loss about a smooth curve, or of its residual where
+        that is less (the shape's kinks are no noise).
     role : str
         "develop" or "test".
-    common : CommonNoise or None
-        Noise shared with the relatives that saw the same batches in the same order, where there are any.
-    clean : Template or None
-        Of those relatives, freed of that noise.
+    same_batches : tuple of (RecordedRun, Points)
+        Relatives that may have seen the same batches in the same order; empty where none has.
     """
 
     source: str
@@ -46,8 +47,21 @@ class Healthy:
     run: RecordedRun = field(repr=False)
     template: Template = field(repr=False)
     sigma: float
-    common: CommonNoise | None = field(default=None, repr=False)
-    clean: Template | None = field(default=None, repr=False)
+    same_batches: tuple[tuple[RecordedRun, Points], ...] = field(default=(), repr=False)
+
+    @property
+    def common(self) -> CommonNoise | None:
+        """Noise shared with the relatives that saw the same batches in the same order, None where there are none."""
+        return self._freed[1]
+
+    @property
+    def clean(self) -> Template | None:
+        """Template of those relatives, freed of that noise."""
+        return self._freed[0]
+
+    @cached_property
+    def _freed(self) -> tuple[Template | None, CommonNoise | None]:
+        return _freed_of_common_noise(self.run, self.same_batches)
 
     @property
     def fractions(self) -> FloatArray:
@@ -91,8 +105,8 @@ def _healthy_of(
         sigma = None if template is None else window_noise(run, template)
         if template is not None and sigma is not None:
             seen = source.startswith(("olmo", "multipowerlaw", "own ladder")) or index % 3 == 0
-            clean, common = _freed_of_common_noise(run, kin) if source.startswith("schaipp") else (None, None)
-            yield Healthy(source, "develop" if seen else "test", run, template, sigma, common, clean)
+            same = tuple(kin) if source.startswith("schaipp") else ()
+            yield Healthy(source, "develop" if seen else "test", run, template, sigma, same)
 
 
 def _freed_of_common_noise(
@@ -134,14 +148,28 @@ def _sweep_relatives(run: RecordedRun, other: RecordedRun) -> bool:
 
 
 def window_noise(run: RecordedRun, template: Template) -> float | None:
-    """Return σ of a run's residual over a 1 % window, on the log scale; None with fewer than 20 bins."""
+    """Return σ, the run's own noise over a 1 % window, on the log scale; None with fewer than 20 bins."""
     curve = run.curve()
     use = (curve.fractions >= max(START, float(template.nodes[0]))) & (curve.fractions <= 1)
     if use.sum() < 2 * 10:
         return None
     counts = curve.counts[use]
-    d = curve.metric.to_model(curve.means[use]) - template.at(curve.fractions[use])[0]
-    return float(np.sqrt(noise_per_point(d, counts) / np.median(counts) + NOISE_FLOOR**2))
+    y = curve.metric.to_model(curve.means[use])
+    own = min(
+        noise_per_point(y, counts), noise_per_point(y - seen_template(run, template).mean_at(curve.fractions[use]), counts)
+    )
+    return float(np.sqrt(own / np.median(counts) + NOISE_FLOOR**2))
+
+
+def seen_template(run: RecordedRun, template: Template) -> Template:
+    """Return the template without that of its noise which the run does not show."""
+    split, curve = noisy(template), run.curve()
+    if split is None:
+        return template
+    use = (curve.fractions >= max(START, float(template.nodes[0]))) & (curve.fractions <= 1)
+    y, weights = curve.metric.to_model(curve.means[use]), template.interpolation(curve.fractions[use])
+    share = shown(weights @ split.rough, y - weights @ split.smooth.mean, curve.counts[use])
+    return replace(split.smooth, mean=split.smooth.mean + share * split.rough)
 
 
 def bootstrapped(one: Healthy, rng: np.random.Generator, *, keep_common: bool = False) -> FloatArray:
@@ -151,7 +179,7 @@ def bootstrapped(one: Healthy, rng: np.random.Generator, *, keep_common: bool = 
     blocks from nearby, of eight points of a training loss; of a validation loss, whose points are windows
     already, of one. With ``keep_common`` only what the run does not share with its relatives is drawn anew.
     """
-    template = one.clean if keep_common and one.clean is not None else one.template
+    template = one.clean if keep_common and one.clean is not None else seen_template(one.run, one.template)
     t, y = one.fractions, np.log(one.run.values)
     use = (t >= max(start_of(one), STEEP_UNTIL)) & (t <= 1.0)
     expected = template.mean_at(t[use])

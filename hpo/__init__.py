@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hpo.adapters.optuna_sampler import ForecastSampler
     from hpo.adapters.ray_scheduler import CollapseScheduler
     from hpo.adapters.ray_search import CollapseSearch
+    from hpo.adapters.smoke_alarm import SmokeAlarm
     from hpo.commands.python_api import SweepOutcome, sweep
     from hpo.core.check import check_curves
     from hpo.core.curve import Curve
@@ -55,6 +56,7 @@ _HOMES = {
     "Schedule": "hpo.core.schedules",
     "Selection": "hpo.core.decision",
     "Session": "hpo.core.session",
+    "SmokeAlarm": "hpo.adapters.smoke_alarm",
     "StopTraining": "hpo.core.session",
     "StoppingSettings": "hpo.core.decision",
     "SweepForecast": "hpo.core.forecast",
@@ -89,6 +91,7 @@ __all__ = [
     "Schedule",
     "Selection",
     "Session",
+    "SmokeAlarm",
     "StopTraining",
     "StoppingSettings",
     "SweepForecast",

@@ -2,7 +2,7 @@
 
 The callbacks of Hugging Face's ``Trainer``, of Lightning and of Keras must derive from classes of those libraries. Each has a
 module of its own, and its name is loaded from there when first used: ``TransformersCallback``, ``LightningCallback``,
-``KerasCallback``.
+``KerasCallback``. Each takes a :class:`~hpo.adapters.smoke_alarm.SmokeAlarm` too, which watches the run for faults.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from hpo.adapters.optuna_live import report
 if TYPE_CHECKING:
     from hpo.adapters.keras_callback import KerasCallback
     from hpo.adapters.lightning_callback import LightningCallback
+    from hpo.adapters.smoke_alarm import SmokeAlarm
     from hpo.adapters.transformers_callback import TransformersCallback
 
 __all__ = [
@@ -44,7 +45,15 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_HOMES[name]), name)
 
 
-def report_on_all_ranks(trial: Trial | None, step: int, loss: float, tokens: float | None = None) -> None:
+def report_on_all_ranks(
+    trial: Trial | None,
+    step: int,
+    loss: float,
+    tokens: float | None = None,
+    *,
+    alarm: SmokeAlarm | None = None,
+    lr: float | None = None,
+) -> None:
     """Report from rank 0 of a ``torch.distributed`` group; every rank gets its decision and leaves together.
 
     Call it on every rank at the same steps. Outside a process group it is :func:`hpo.adapters.optuna_live.report`.
@@ -55,6 +64,10 @@ def report_on_all_ranks(trial: Trial | None, step: int, loss: float, tokens: flo
         The live trial on rank 0; ignored on the others.
     step, loss, tokens
         As for ``report``; rank 0's count.
+    alarm : SmokeAlarm, optional
+        Told of the report on rank 0. With one the trial may be None: then nothing is stopped.
+    lr : float, optional
+        The learning rate now, for the alarm.
 
     Raises
     ------
@@ -69,13 +82,13 @@ def report_on_all_ranks(trial: Trial | None, step: int, loss: float, tokens: flo
 
     alone = not (distributed.is_available() and distributed.is_initialized())
     if alone or distributed.get_world_size() == 1:
-        _report(trial, step, loss, tokens)
+        _report(trial, step, loss, tokens, alarm, lr)
         return
     word: list[Any] = ["go on", ""]
     failure: BaseException | None = None
     if distributed.get_rank() == 0:
         try:
-            _report(trial, step, loss, tokens)
+            _report(trial, step, loss, tokens, alarm, lr)
         except optuna.TrialPruned as pruned:
             word, failure = ["stop", str(pruned)], pruned
         except BaseException as error:  # noqa: BLE001 - the other ranks wait for a word, whatever happened here
@@ -121,10 +134,12 @@ class EpochCallback:
     trial : Trial
     monitor : str
         Key in ``logs``.
+    alarm : SmokeAlarm, optional
+        Watches the run; with one the trial may be None.
     """
 
-    def __init__(self, trial: Trial, monitor: str = "val_loss") -> None:
-        self.trial, self.monitor = trial, monitor
+    def __init__(self, trial: Trial | None, monitor: str = "val_loss", *, alarm: SmokeAlarm | None = None) -> None:
+        self.trial, self.monitor, self.alarm = trial, monitor, alarm
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Report epoch ``epoch`` (counted from 0) as step ``epoch + 1``.
@@ -136,10 +151,16 @@ class EpochCallback:
         ValueError
             ``logs`` lacks the monitored entry.
         """
-        report(self.trial, epoch + 1, logged_value(logs, self.monitor))
+        rate = None if logs is None or "learning_rate" not in logs else float(logs["learning_rate"])
+        _report(self.trial, epoch + 1, logged_value(logs, self.monitor), None, self.alarm, rate)
 
 
-def _report(trial: Trial | None, step: int, loss: float, tokens: float | None) -> None:
-    if trial is None:
+def _report(
+    trial: Trial | None, step: int, loss: float, tokens: float | None, alarm: SmokeAlarm | None, lr: float | None
+) -> None:
+    if alarm is not None:
+        alarm.update(step, loss, lr=lr, trial=trial)
+    if trial is not None:
+        report(trial, step, loss, tokens)
+    elif alarm is None:
         raise ValueError("trial must be the live trial on rank 0; found None")
-    report(trial, step, loss, tokens)

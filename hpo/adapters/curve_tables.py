@@ -34,12 +34,22 @@ class CurveTable:
         What its run is called where no column says so.
     notes : tuple of str
         What the reader has to say: damage, what was left out.
+
+    Raises
+    ------
+    ValueError
+        Several columns have one name.
     """
 
     path: Path
     arrow: pa.Table = field(repr=False)
     name: str = ""
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        twice = sorted({name for name in self.columns if name and self.columns.count(name) > 1})
+        if twice:
+            raise ValueError(f"each column once; found {', '.join(twice)} more than once")
 
     @property
     def columns(self) -> list[str]:

@@ -11,6 +11,7 @@ from keras.callbacks import Callback
 from optuna.trial import Trial
 
 from hpo.adapters.callbacks import EpochCallback, state_total_steps
+from hpo.adapters.smoke_alarm import SmokeAlarm
 
 
 class KerasCallback(Callback):
@@ -21,15 +22,17 @@ class KerasCallback(Callback):
     trial : Trial
     monitor : str
         Key in ``logs``.
+    alarm : SmokeAlarm, optional
+        Watches the value for faults, epoch by epoch, and the learning rate where Keras logs it; with one the trial may be None.
 
     Notes
     -----
     A trial that does not say its ``total_steps`` is given the number of epochs, because steps are epochs here.
     """
 
-    def __init__(self, trial: Trial, monitor: str = "val_loss") -> None:
+    def __init__(self, trial: Trial | None, monitor: str = "val_loss", *, alarm: SmokeAlarm | None = None) -> None:
         super().__init__()
-        self._reporter = EpochCallback(trial, monitor)
+        self._reporter = EpochCallback(trial, monitor, alarm=alarm)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """State the length of training."""

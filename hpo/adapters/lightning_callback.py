@@ -10,6 +10,7 @@ from typing import Any
 from optuna.trial import Trial
 
 from hpo.adapters.callbacks import logged_value, report_on_all_ranks, state_total_steps
+from hpo.adapters.smoke_alarm import SmokeAlarm
 
 try:
     from lightning.pytorch import Callback
@@ -31,6 +32,8 @@ class LightningCallback(Callback):
         Name under which the module logs the value: ``self.log("val_loss", ...)``.
     every_n_steps : int or None
         None: after every validation. Else after every so many optimiser steps, for a value logged in ``training_step``.
+    alarm : SmokeAlarm, optional
+        Watches the value for faults, and the first optimiser's learning rate; with one the trial may be None everywhere.
 
     Raises
     ------
@@ -43,10 +46,17 @@ class LightningCallback(Callback):
     ``trainer.global_step``: with several optimisers they pass that number, and the pruner then decides nothing.
     """
 
-    def __init__(self, trial: Trial | None, monitor: str = "val_loss", every_n_steps: int | None = None) -> None:
+    def __init__(
+        self,
+        trial: Trial | None,
+        monitor: str = "val_loss",
+        every_n_steps: int | None = None,
+        *,
+        alarm: SmokeAlarm | None = None,
+    ) -> None:
         if every_n_steps is not None and every_n_steps <= 0:
             raise ValueError(f"every_n_steps must be above 0, or None; found {every_n_steps!r}")
-        self.trial, self.monitor, self.every_n_steps = trial, monitor, every_n_steps
+        self.trial, self.monitor, self.every_n_steps, self.alarm = trial, monitor, every_n_steps, alarm
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """State the length of training."""
@@ -80,4 +90,6 @@ class LightningCallback(Callback):
 
     def _report(self, trainer: Any) -> None:
         value = logged_value(trainer.callback_metrics, self.monitor)
-        report_on_all_ranks(self.trial, int(trainer.global_step), value)
+        groups = trainer.optimizers[0].param_groups if trainer.optimizers else []
+        lr = float(groups[0]["lr"]) if groups else None
+        report_on_all_ranks(self.trial, int(trainer.global_step), value, alarm=self.alarm, lr=lr)

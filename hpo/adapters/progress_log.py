@@ -7,8 +7,9 @@ memory, so it shows running, killed and finished sweeps alike. Every event has `
 known: ``name``, ``role``, ``number``, ``settings``, ``n_steps``, ``stop_step``, ``flops``, ``step``; ``counted``: its cost so
 far is part of the sweep's) · ``expect`` (``flops`` of the whole sweep) · ``started`` (``name``, ``step``, ``until``) ·
 ``reported`` (``name``, ``step``, ``loss``) · ``decided`` (``name``, ``action``, ``reason``, ``fraction``, ``forecast``,
-``lower``, ``upper``, ``p_best``) · ``ended`` (``name``, ``status``, ``step``, ``message``) · ``said`` (``text``) ·
-``finished`` (``error``, None where all went well; ``winner``, its name).
+``lower``, ``upper``, ``p_best``) · ``suspected`` (it has left its family's curve: ``name``, ``kind``, ``onset``,
+``detected_at``, ``size_pct``, ``cost_pct``, ``reason``) · ``ended`` (``name``, ``status``, ``step``, ``message``) ·
+``said`` (``text``) · ``finished`` (``error``, None where all went well; ``winner``, its name).
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from optuna.trial import Trial
 from transformers import TrainerCallback
 
 from hpo.adapters.callbacks import report_on_all_ranks, state_total_steps
+from hpo.adapters.smoke_alarm import SmokeAlarm
 
 
 class TransformersCallback(TrainerCallback):
@@ -27,6 +28,8 @@ class TransformersCallback(TrainerCallback):
         The live trial; None on the ranks other than 0.
     monitor : str
         Name of a logged value: ``"eval_loss"``, an ``eval_`` metric, or ``"loss"`` for the training loss.
+    alarm : SmokeAlarm, optional
+        Watches the value for faults, and the logged learning rate; with one the trial may be None everywhere.
 
     Notes
     -----
@@ -34,8 +37,8 @@ class TransformersCallback(TrainerCallback):
     trainer counts them (``include_num_input_tokens_seen``).
     """
 
-    def __init__(self, trial: Trial | None, monitor: str = "eval_loss") -> None:
-        self.trial, self.monitor = trial, monitor
+    def __init__(self, trial: Trial | None, monitor: str = "eval_loss", *, alarm: SmokeAlarm | None = None) -> None:
+        self.trial, self.monitor, self.alarm = trial, monitor, alarm
         self._pruned: optuna.TrialPruned | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -54,8 +57,9 @@ class TransformersCallback(TrainerCallback):
         if logs is None or self.monitor not in logs or self._pruned is not None:
             return
         tokens = float(state.num_input_tokens_seen or 0) or None
+        step, value, lr = int(state.global_step), float(logs[self.monitor]), logs.get("learning_rate")
         try:
-            report_on_all_ranks(self.trial, int(state.global_step), float(logs[self.monitor]), tokens)
+            report_on_all_ranks(self.trial, step, value, tokens, alarm=self.alarm, lr=None if lr is None else float(lr))
         except optuna.TrialPruned as pruned:
             self._pruned = pruned
             control.should_training_stop = True

@@ -132,7 +132,10 @@ def _show_once(follower: _Follower, *, as_json: bool) -> None:
 
 
 def _document(state: SweepState, now: float, trouble: str) -> dict[str, Any]:
-    keys = ("name", "role", "number", "settings", "step", "n_steps", "state", "loss", "forecast", "lower", "upper", "p_best")
+    keys = (
+        *("name", "role", "number", "settings", "step", "n_steps", "state"),
+        *("loss", "forecast", "lower", "upper", "p_best", "suspect", "suspect_since"),
+    )
     runs = [{**{key: getattr(run, key) for key in keys}, "reason": run.reason or run.message} for run in state.ranked()]
     finished = state.finished is not None
     return {
@@ -152,4 +155,5 @@ def _trial_lines(state: SweepState) -> Iterator[str]:
         loss = "" if run.loss is None else f", loss {run.loss:.4f}"
         forecast = "" if run.forecast is None else f", forecast {run.forecast:.4f}"
         reason = f" ({run.reason})" if run.reason else ""
-        yield f"{run.name}: {run.state}{reason}, {run.fraction:.0%}{loss}{forecast}"
+        suspect = f", suspect: {run.suspect}" if run.suspect else ""
+        yield f"{run.name}: {run.state}{reason}, {run.fraction:.0%}{loss}{forecast}{suspect}"

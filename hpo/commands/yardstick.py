@@ -98,7 +98,13 @@ class Yardstick:
 
         name = run.metric.name
         if name not in self._read:
-            read = [one for one in read_runs(self.references, metric=name) if self._is_wanted(one.run_id)]
+            try:
+                found = read_runs(self.references, metric=name)
+            except ValueError as error:
+                found = read_runs(self.references)
+                if not self.force:
+                    raise ValueError(f"--reference: {error} (--force accepts another metric)") from None
+            read = [one for one in found if self._is_wanted(one.run_id)]
             if not read:
                 raise ValueError(f"--reference-run: expected a reference's id or a wildcard; found {self.reference_run!r}")
             self._read[name] = [one if one.horizon is not None else replace(one, horizon=float(one.steps[-1])) for one in read]

@@ -32,12 +32,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import cholesky, solve_triangular
+from scipy.special import logsumexp
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-ALARM_ABOVE = {"step": 4.8, "drift": 4.9, "transient": 5.1, "spike": 5.5, "pulse": 5.5}
+ALARM_ABOVE = {"step": 4.4, "drift": 4.5, "transient": 4.7, "spike": 5.2, "pulse": 5.2}
 """z above which a form is an alarm; isolated outliers are the commonest harmless event, hence the higher line."""
 ALARM_BELOW = {"step": 6.5, "drift": 6.5}
 """−z above which a loss below its curve is an alarm; forms not named here never are."""
@@ -79,6 +80,8 @@ class Change:
         θ with the change accounted for.
     wandering : float
         c² under which the change is likeliest.
+    began : float
+        t̂ where it began: of a step or a drift, on the evidence of both forms.
     """
 
     form: str
@@ -89,6 +92,7 @@ class Change:
     level: float
     level_sd: float
     wandering: float = 1.0
+    began: float = np.nan
 
     @property
     def is_alarm(self) -> bool:
@@ -213,8 +217,8 @@ def likeliest_change(
         Residuals and their t̂.
     slow : ndarray, shape (n, n)
         Covariance of the wandering at c = 1.
-    noise : ndarray, shape (n,)
-        Variances, above 0.
+    noise : ndarray, shape (n,) or (n, n)
+        Variances, above 0, or a covariance (positive definite).
     dof : float, optional
         Degrees of freedom of the noise; by default those of :func:`noise_per_point`.
 
@@ -231,17 +235,50 @@ def likeliest_change(
         if (onsets := np.arange(MIN_BEFORE, d.size - needed + 1)).size
         for candidate in _candidates(form, onsets, rotated.statistics(form_values(form, fractions, onsets)), likelihoods, dof)
     ]
-    best = _weightiest([one for one in found if one.over_line > 1.0]) or max(found, key=lambda one: one.over_line)
-    white = Whitened.of(d, best.wandering * slow + np.diag(noise))
+    alarms = [one for one in found if one.over_line > 1.0]
+    best = _weightiest(alarms, d.size) or max(found, key=lambda one: one.over_line)
+    white = Whitened.of(d, best.wandering * slow + (noise if noise.ndim == 2 else np.diag(noise)))
     change = change_of(white, fractions, best.form, best.onset, dof)
-    return replace(change, z=best.z, wandering=best.wandering)
+    began = _beginning(rotated, fractions, best, likelihoods, dof)
+    return replace(change, z=best.z, wandering=best.wandering, began=began)
 
 
-def _weightiest(alarms: list[_Candidate]) -> _Candidate | None:
-    """Return the alarm with the highest |z|, but for a spike in a run that also left its curve for good; None without any."""
+def _beginning(rotated: _Rotated, fractions: FloatArray, best: _Candidate, likelihoods: FloatArray, dof: float) -> float:
+    """Return t̂ where the change began: between two bins, or at the one from which a drift leaves the curve.
+
+    When it is called, a drift is often as well a step later on. So the form of the likelier half of the evidence (all onsets of
+    steps and drifts weighed by their likelihood) says where it began.
+    """
+    between = float(0.5 * (fractions[best.onset - 1] + fractions[best.onset]))
+    if best.form not in ("step", "drift") or best.onset + BINS_AFTER["step"] > fractions.size:
+        return between
+    weights, starts = {}, {}
+    for form in ("step", "drift"):
+        onsets = np.arange(MIN_BEFORE, fractions.size - BINS_AFTER[form] + 1)
+        if not onsets.size:
+            return between
+        z = rotated.statistics(form_values(form, fractions, onsets))
+        together = likelihoods[:, None] + 0.5 * tail_corrected(z, dof) ** 2 * (np.sign(z) == np.sign(best.z))
+        weights[form], starts[form] = together.max(axis=0), onsets
+    step, drift = (logsumexp(weights[form]) for form in ("step", "drift"))
+    if drift >= step:
+        return float(fractions[starts["drift"][int(np.argmax(weights["drift"]))] - 1])
+    onset = starts["step"][int(np.argmax(weights["step"]))]
+    return float(0.5 * (fractions[onset - 1] + fractions[onset]))
+
+
+def _weightiest(alarms: list[_Candidate], n: int) -> _Candidate | None:
+    """Return the alarm with the highest |z|, but for a spike in a run that also left its curve for good; None without any.
+
+    What has jumped in the last bins, n in all, and not come back yet is called a step.
+    """
     best = max(alarms, key=lambda one: abs(one.z), default=None)
+    if best is None or best.form not in ("spike", "pulse"):
+        return best
+    if best.onset + (1 if best.form == "spike" else 2) >= n:
+        return replace(best, form="step")
     lasting = max((one for one in alarms if one.form in ("step", "drift")), key=lambda one: abs(one.z), default=None)
-    if best is None or lasting is None or best.form not in ("spike", "pulse"):
+    if lasting is None:
         return best
     return lasting if abs(lasting.z) > LASTING_COUNTS * abs(best.z) else best
 
@@ -280,9 +317,15 @@ class _Rotated:
 
     @classmethod
     def of(cls, d: FloatArray, slow: FloatArray, noise: FloatArray) -> _Rotated:
-        sd = np.sqrt(noise)
-        values, vectors = np.linalg.eigh(slow / np.outer(sd, sd))
-        basis = np.asarray(vectors.T / sd, dtype=np.float64)
+        if noise.ndim == 1:
+            sd = np.sqrt(noise)
+            values, vectors = np.linalg.eigh(slow / np.outer(sd, sd))
+            basis = np.asarray(vectors.T / sd, dtype=np.float64)
+        else:
+            root = cholesky(noise, lower=True)
+            half = solve_triangular(root, slow, lower=True)
+            values, vectors = np.linalg.eigh(solve_triangular(root, half.T, lower=True))
+            basis = np.asarray(solve_triangular(root, vectors, lower=True, trans="T").T, dtype=np.float64)
         precisions = 1.0 / (1.0 + WANDERING[:, None] * np.maximum(values, 0.0))
         return cls(basis, basis @ d, basis @ np.ones(d.size), precisions)
 

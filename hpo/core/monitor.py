@@ -40,6 +40,7 @@ from hpo.core.model import CollapseModel
 from hpo.core.monitor_residuals import MIN_BINS, Seen, Shared
 from hpo.core.recipe import Recipe
 from hpo.core.template import Template, template_of_model, template_of_reference
+from hpo.core.template_noise import noisy
 
 START = 0.03
 WARMUPS_SKIPPED = 1.5
@@ -150,6 +151,7 @@ class Monitor:
         self._stream = CurveStream(horizon=horizon, recipe=recipe, metric=self.metric, family=family)
         self._horizon = horizon
         self._shared = None if common is None or self.metric.transform != "log" else Shared(common, horizon)
+        self._split = None if self.template is None else noisy(self.template)
         self._lr = LrWatch(recipe)
         self._last_step = -math.inf
         self._judged_at = -math.inf
@@ -212,22 +214,29 @@ class Monitor:
         problem = self._cannot_judge(curve)
         if problem is not None or self.template is None:
             return Status("abstained", problem or "", fraction=curve.fraction_seen)
-        seen = Seen.of(curve, self.template, self._start(), self._shared)
+        seen = Seen.of(curve, self.template, self._start(), self._shared, self._split)
         if seen.fractions.size < MIN_BINS:
             return Status(
                 "abstained", f"too little seen yet: {seen.fractions.size} of {MIN_BINS} bins", fraction=curve.fraction_seen
             )
-        change = likeliest_change(seen.d, seen.slow, seen.noise, seen.fractions, seen.dof)
+        change = likeliest_change(seen.d, seen.slow, seen.unexplained, seen.fractions, seen.dof)
         if self._lr.off_since is not None:
             return self._wrong_lr(curve, seen, change)
         if change is None or not change.is_alarm:
             return _described(curve, seen, None, "ok", None, f"follows {self.template.family}")
-        kind = self._kind(change, seen.onset_of(change))
+        kind = self._kind(change, change.began)
         return _described(curve, seen, change, "alarm", kind, KINDS[kind])
 
     def _cannot_judge(self, curve: Curve) -> str | None:
         if self.template is None:
             return "no reference has this metric, family and schedule"
+        if (
+            self._shared is None and not self.template.is_one_curve
+        ):  # freed of common noise, what is left of it looks like misfit
+            return (
+                "the references do not follow one curve, so there is none to hold the run against: take runs that match in "
+                "tokens per parameter, τ and schedule (hpo check)"
+            )
         if (curve.fraction_seen or 0.0) > 1.0 + PAST_TOTAL:
             return "the run has gone past its stated total"
         return None
@@ -285,7 +294,7 @@ def _described(curve: Curve, seen: Seen, change: Change | None, status: str, kin
         status,
         reason,
         kind,
-        onset=seen.onset_of(change) if change is not None else None,
+        onset=change.began if change is not None else None,
         size_pct=_percent(size, curve.metric) if known else None,
         residual=_residuals(seen, level, level_sd, curve.metric),
         final_loss=final,

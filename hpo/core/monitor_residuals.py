@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.core.change import CLIP_SD, DOF_PER_BIN, NOISE_FLOOR, Change, noise_about, noise_per_point
+from hpo.core.change import CLIP_SD, DOF_PER_BIN, NOISE_FLOOR, noise_about, noise_per_point
 from hpo.core.common_noise import CommonNoise
 from hpo.core.curve import BIN_EDGES, Curve, CurveStream
 from hpo.core.template import Template
+from hpo.core.template_noise import NoisyTemplate
 
 FloatArray = NDArray[np.float64]
 MIN_BINS = 12
@@ -26,8 +27,8 @@ DENIED = 3.0
 PACE = 0.9
 """Share of the mean distance of reports within which the next one does not come."""
 MIN_SCATTERED = 8
-SCATTER_DOF = 0.5
-"""Degrees of freedom of one point's scatter about its bin: tails are heavier than Gaussian ones."""
+SCATTER_DOF = 1.0
+"""Degrees of freedom of one point's scatter about its bin."""
 COVERED = 0.95
 MIN_COVERED = 8
 
@@ -52,7 +53,10 @@ class Shared:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the test sees: residuals, wandering and noise of healthy ones, the noise of a full bin and how well it is known."""
+    """What the test sees: residuals, wandering and noise of healthy ones, the noise of a full bin and how well it is known.
+
+    ``of_template`` is the covariance of what is left of the references' noise, None where nothing is known of it.
+    """
 
     fractions: FloatArray
     mean: FloatArray
@@ -61,33 +65,49 @@ class Seen:
     noise: FloatArray
     window_sd: float
     dof: float
+    of_template: FloatArray | None = None
 
     @classmethod
-    def of(cls, curve: Curve, template: Template, start: float, shared: Shared | None = None) -> Seen:
-        """Return the residuals of a curve from ``start`` on, freed of the noise it shares with its references."""
+    def of(
+        cls,
+        curve: Curve,
+        template: Template,
+        start: float,
+        shared: Shared | None = None,
+        split: NoisyTemplate | None = None,
+    ) -> Seen:
+        """Return the residuals of a curve from ``start`` on, freed of the noise it shares with its references.
+
+        ``split`` is the template, where its noise is told from its shape.
+        """
         y = curve.metric.to_model(curve.means)
         use = np.isfinite(y) & (curve.fractions >= start) & (curve.fractions <= 1.0)
         if np.sum(curve.counts[use] >= 3) < MIN_SCATTERED and not _last_is_full(curve):
             use[-1:] = False  # how noisy it is while it fills is unknown
         fractions, counts = curve.fractions[use], curve.counts[use]
         mean, slow = template.at(fractions) if fractions.size else (np.zeros(0), np.zeros((0, 0)))
-        d = y[use] - mean
         if fractions.size < MIN_BINS:
-            return cls(fractions, mean, d, slow, np.zeros(d.size), math.nan, math.nan)
+            return cls(fractions, mean, y[use] - mean, slow, np.zeros(mean.size), math.nan, math.nan)
+        d, of_template = y[use] - mean, None
         told = None if shared is None else _less_common(d, counts, shared, use)
+        if told is None and split is not None:
+            mean, of_template = split.seen_by(y[use], counts, fractions)
+            d = y[use] - mean
         off, measured, known, dof = told or _own_noise(curve, use, d)
         measured[-1] = max(measured[-1], _partial_noise(curve, use))
         noise = measured + known + NOISE_FLOOR**2
         dof = min(dof * float(np.median(noise / measured)) ** 2, MOST_DOF)  # the rest is not estimated here (Satterthwaite)
-        return cls(fractions, mean, d - off, slow, noise, float(np.sqrt(np.median(noise))), dof)
+        return cls(fractions, mean, d - off, slow, noise, float(np.sqrt(np.median(noise))), dof, of_template)
 
     def covariance(self, wandering: float = 1.0) -> FloatArray:
         """Return the covariance of healthy residuals whose wandering is c² = ``wandering`` times what the template states."""
-        return wandering * self.slow + np.diag(self.noise)
+        return wandering * self.slow + self.unexplained
 
-    def onset_of(self, change: Change) -> float:
-        """Return t̂ between the last healthy bin and the first changed one."""
-        return float(0.5 * (self.fractions[change.onset - 1] + self.fractions[change.onset]))
+    @property
+    def unexplained(self) -> FloatArray:
+        """Covariance of noise, the references' included."""
+        own = np.diag(self.noise)
+        return own if self.of_template is None else own + self.of_template
 
 
 def _own_noise(curve: Curve, use: NDArray[np.bool_], d: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:

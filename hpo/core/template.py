@@ -34,7 +34,13 @@ GAIN_SD = 0.1
 GAIN_LENGTH = 0.3
 SCALE_AT: FloatArray = np.array([0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9])
 SCALE_WEIGHT = 0.5
-SCALES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
+SCALES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
+LOOSE = 4.0
+"""Largest of these at which a family is taken to keep to its curve as others do: published ones that collapse have no more."""
+ONE_CURVE = 16.0
+"""Largest for references that are one family at all, if a loose one; random settings have 256."""
+TELLING_REFERENCES = 4
+"""References without which nothing says that they are not one family."""
 SCALE_NOISE = 5e-4
 
 
@@ -52,6 +58,10 @@ class Template:
         Of a healthy run's slow deviation.
     family : str
         In words, for reports.
+    n_references : int
+    spread : float
+        Variance of the references' wandering about one another, in units of what healthy runs of a family do at most (in steps
+        of 4, by likelihood; 1 or less: no more than that).
     """
 
     nodes: FloatArray = field(repr=False)
@@ -59,18 +69,24 @@ class Template:
     covariance: FloatArray = field(repr=False)
     family: str = ""
     n_references: int = 1
+    spread: float = 1.0
+
+    @property
+    def is_one_curve(self) -> bool:
+        """False if the references differ too much in shape to be one family: nothing can be held against them."""
+        return self.spread <= ONE_CURVE or self.n_references < TELLING_REFERENCES
 
     def at(self, fractions: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mean, shape (n,), and covariance, shape (n, n), at fractions not before the first node."""
-        weights = self._interpolation(fractions)
+        weights = self.interpolation(fractions)
         return weights @ self.mean, weights @ self.covariance @ weights.T
 
     def mean_at(self, fractions: FloatArray) -> FloatArray:
         """Return the mean, shape (n,), at fractions not before the first node."""
-        return self._interpolation(fractions) @ self.mean
+        return self.interpolation(fractions) @ self.mean
 
-    def _interpolation(self, fractions: FloatArray) -> FloatArray:
-        """Return W, shape (n, n_nodes), linear in log t̂ and 0 at t̂ = 1."""
+    def interpolation(self, fractions: FloatArray) -> FloatArray:
+        """Return W, shape (n, n_nodes), that takes values at the nodes to fractions: linear in log t̂, 0 at t̂ = 1."""
         grid = np.log(np.append(self.nodes, 1.0))
         where = np.clip(np.log(fractions), grid[0], 0.0)
         left = np.clip(np.searchsorted(grid, where, side="right") - 1, 0, grid.size - 2)
@@ -118,12 +134,13 @@ def template_of_model(model: CollapseModel, metric: Metric, recipe: Recipe | Non
     noisy = shape.covariance if shape.noise is None else shape.covariance + shape.noise.point * shape.noise.rows
     stated = np.sqrt(np.diag(noisy))  # of noisy references: their noise too, hence the cap
     covariance = wandering(shape.nodes, mean, np.minimum(stated, REFERENCE_SD * np.sqrt(-np.log(shape.nodes))))
-    covariance *= _learned_scale(shape, covariance) * scale
-    return Template(shape.nodes, mean, covariance, home.name, len(home.references))
+    spread = _learned_scale(shape, covariance)
+    covariance *= (min(spread, 1.0) if spread <= LOOSE else spread) * scale
+    return Template(shape.nodes, mean, covariance, home.name, len(home.references), spread)
 
 
 def _learned_scale(shape: Shape, covariance: FloatArray) -> float:
-    """Return the variance of the references' own wandering in units of ``covariance``, at most 1: the likeliest on a grid.
+    """Return the variance of the references' own wandering in units of ``covariance``: the likeliest on a grid.
 
     Each reference is held against what the others say of it (leave-one-out errors of the shape's regression), at a few
     nodes: neighbouring nodes say the same thing. The errors hold the noise of single bins, measured from neighbours, and

@@ -18,6 +18,7 @@ from hpo.engine.ray_trials import run_jobs
 from hpo.engine.reuse import Reuse
 from hpo.engine.run_folder import RunFolder
 from hpo.engine.runs_on_disk import RunsOnDisk, Stopwatch
+from hpo.engine.smoke_detector import SmokeDetector, Suspicion
 from hpo.engine.study_record import StudyRecord, open_study
 from hpo.engine.thinning import Report
 from hpo.engine.time_budget import MayStart, TimeBudget, always
@@ -40,6 +41,8 @@ class Context:
         self.budget = TimeBudget(plan.config.time_budget, self.stopwatch, self.runs)
         self.candidates = {run.name: run for run in plan.candidates}
         self.by_name = {run.name: run for run in (*plan.proxies, *plan.candidates)}
+        self.smoke = SmokeDetector(self.runs, self._suspect)
+        self._positions = {run.name: i for i, run in enumerate(plan.candidates)}
         self._ray_is_up = False
         self.add_runs((*self.reuse.proxies, *plan.candidates))
         self.hand = Hand(self.runs, CommandsFile(folder.path))
@@ -107,6 +110,14 @@ class Context:
             self.hand.enqueue = lambda _run: None
             self.stopwatch.save()
 
+    def _suspect(self, run: Run, why: Suspicion) -> None:
+        """Mark a candidate suspect, for whoever shows the sweep and in the study."""
+        self.progress.suspected(run.name, why.to_dict())
+        about = {"kind": why.kind, "onset": why.onset, "size_pct": why.size_pct, "reason": why.reason}
+        self.record.annotate(
+            self._positions[run.name], {"suspect": True, **{f"suspect_{key}": value for key, value in about.items()}}
+        )
+
     def write_judgement(self, judgement: Judgement, news: Collection[str]) -> None:
         """Write a judgement, and tell the verdicts on the runs named in ``news``."""
         self.folder.write_decisions(judgement.to_lines())
@@ -144,6 +155,9 @@ class _Usual:
         self._context.progress.reported(job, report)
         if job.name in self._positions:
             self._context.record.report(self._positions[job.name], report.step, report.loss)
+            self._context.smoke.reported(self._context.candidates[job.name], report)
 
     def ended(self, job: Job) -> None:
         self._context.progress.ended(job)
+        if job.name in self._positions:
+            self._context.smoke.ended(self._context.candidates[job.name])

@@ -88,6 +88,10 @@ class SweepProgress:
             self._decided[name] = event
             self._tell("decided", name=name, **event)
 
+    def suspected(self, name: str, why: Mapping[str, Any]) -> None:
+        """Tell that a run has left its family's curve; ``why`` as in ``Suspicion.to_dict``."""
+        self._tell("suspected", name=name, **why)
+
     def ended(self, job: Job) -> None:
         """Tell how the job ended, if it did."""
         outcome = job.outcome
@@ -107,7 +111,7 @@ class SweepProgress:
             with suppress(OSError):
                 self._log.touch()
 
-    def _tell(self, kind: str, **about: Any) -> None:
+    def _tell(self, kind: str, /, **about: Any) -> None:
         event = {"event": kind, "time": round(time.time(), 3), **about}
         for listener in tuple(self._listeners):
             try:

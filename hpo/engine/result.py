@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from hpo.engine.cost import spending
 from hpo.engine.judging import Judgement, Verdict, current_best, transfer
 from hpo.engine.plan import Plan, Run
 from hpo.engine.runs_on_disk import RunsOnDisk
+from hpo.engine.smoke_detector import Suspicion
 from hpo.engine.stop_marks import OUT_OF_TIME
 
 
@@ -27,6 +28,8 @@ class Candidate:
         None where there was no curve to judge.
     final_loss : float or None
         Where it was trained to its end (not by a verification).
+    suspicion : Suspicion or None
+        Why it is suspect, where it has left its proxies' curve.
     """
 
     run: Run
@@ -35,6 +38,7 @@ class Candidate:
     reason: str
     verdict: Verdict | None
     final_loss: float | None
+    suspicion: Suspicion | None = None
 
 
 def judged_runs(runs: RunsOnDisk) -> list[Run]:
@@ -42,7 +46,12 @@ def judged_runs(runs: RunsOnDisk) -> list[Run]:
     return [run for run in runs.plan.candidates if runs.steps(run) >= run.stop_step or runs.has_status(run, "diverged")]
 
 
-def candidates_of(runs: RunsOnDisk, judgement: Judgement, numbers: Mapping[str, int]) -> list[Candidate]:
+def candidates_of(
+    runs: RunsOnDisk,
+    judgement: Judgement,
+    numbers: Mapping[str, int],
+    suspicion: Callable[[Run], Suspicion | None] = lambda _run: None,
+) -> list[Candidate]:
     """Return how each candidate fared, ``numbers`` being their trials' numbers in the study by name."""
     verdicts = {verdict.run: verdict for verdict in judgement.verdicts}
     complete = runs.final_losses(runs.plan.candidates)
@@ -62,7 +71,7 @@ def candidates_of(runs: RunsOnDisk, judgement: Judgement, numbers: Mapping[str, 
             reason = outcome.message
         elif state == "not_started":
             reason = OUT_OF_TIME
-        fared.append(Candidate(run, numbers[run.name], state, reason, verdict, complete.get(run.name)))
+        fared.append(Candidate(run, numbers[run.name], state, reason, verdict, complete.get(run.name), suspicion(run)))
     return fared
 
 
@@ -157,6 +166,7 @@ def _trial(candidate: Candidate, verified: Mapping[str, float] | None) -> dict[s
         "loss_at_stop": None if candidate.verdict is None else candidate.verdict.current_loss,
         "forecast": _forecast(candidate),
         "actual_final_loss": final,
+        "suspect": None if candidate.suspicion is None else candidate.suspicion.to_dict(),
     }
 
 

@@ -112,7 +112,7 @@ class _Ending:
 
     def __init__(self, context: Context, judgement: Judgement) -> None:
         self._context, self._runs, self._judgement = context, context.runs, judgement
-        self._candidates = candidates_of(context.runs, judgement, context.numbers)
+        self._candidates = candidates_of(context.runs, judgement, context.numbers, context.smoke.suspicion)
 
     def conclude(self) -> dict[str, Any]:
         """Tell the study and write the result."""

@@ -57,6 +57,7 @@ def summary_lines(result: Mapping[str, Any]) -> list[str]:
         lines.append(f"verified          every candidate trained to its end; our pick{_regret(regret['ours'])}")
     if "library" in result:
         lines.append(f"library           {_library_text(result['library'])}")
+    lines += [f"suspect           {suspect_text(trial)}" for trial in result["trials"] if trial.get("suspect")]
     ties = result["tie_set"]
     if len(ties) > 1:
         lines.append(f"not told apart    trials {', '.join(map(str, ties))} at the stopping point")
@@ -71,6 +72,14 @@ def _library_text(library: Mapping[str, Any]) -> str:
     if library["is_used"]:
         return f"{library['entry']} judged this sweep: {drift['reason']}"
     return f"{library['entry']} was not used: {drift['reason']}; kept as {library['kept_as'] or 'nothing'}"
+
+
+def suspect_text(trial: Mapping[str, Any]) -> str:
+    """Return which trial is suspect, since when and why; it goes into the choice as any other."""
+    why, state = trial["suspect"], f", the {trial['state']}," if trial["state"] == "winner" else ""
+    since = "" if why["onset"] is None else f" from {why['onset']:.0%} of its training on"
+    size = "" if why["size_pct"] is None else f" by {why['size_pct']:+.2g} %"
+    return f"trial {trial['number']}{state} left the proxies' curve{since}{size}: {why['reason']}"
 
 
 def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:

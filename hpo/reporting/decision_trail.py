@@ -68,6 +68,9 @@ def _line(name: str, event: Event) -> TrailLine | None:
         return TrailLine(event["time"], f"{which}{again}, up to step {event['until']}")
     if kind == "ended":
         return TrailLine(event["time"], which + _ended(event))
+    if kind == "suspected":
+        since = "" if event.get("onset") is None else f" from {share_text(event['onset'])} of its training on"
+        return TrailLine(event["time"], f"{which}suspect: it left the proxies' curve{since}; {event.get('reason', '')}")
     return _decided(event, int(event.get("count", 1))) if kind == "decided" else None
 
 
@@ -110,10 +113,10 @@ def _without_repeats(events: Sequence[Event]) -> list[Event]:
     """Return the events, of several decisions in a row for one reason only the last, with their count."""
     kept: list[Event] = []
     last: Event | None = None
-    for event in (e for e in events if e["event"] in ("started", "ended", "decided")):
+    for event in (e for e in events if e["event"] in ("started", "ended", "decided", "suspected")):
         if last is not None and event["event"] == "decided" and (last["action"], last["reason"]) == _of(event):
             last = kept[-1] = {**event, "count": int(kept[-1].get("count", 1)) + 1}
-        else:
+        elif event["event"] != "suspected" or all(one["event"] != "suspected" for one in kept):  # a resumed driver tells again
             is_again = bool(kept) and event["event"] == kept[-1]["event"] == "started" and event["name"] == kept[-1]["name"]
             kept.append({**event, "again": True} if is_again else event)
             last = event if event["event"] == "decided" else None

@@ -77,6 +77,8 @@ class LiveView:
         self.state.take(event)
         if event["event"] == "said":
             line = str(event["text"])
+        elif event["event"] == "suspected":
+            line = suspect_line(event)
         elif event["event"] == "ended" and event["status"] in ENDED_BADLY:
             line = _ended_line(self.state, event)
         if line:
@@ -118,6 +120,8 @@ class PlainLines:
         run = self.state.runs.get(str(event.get("name")))
         if run is None:
             return ""
+        if kind == "suspected":
+            return suspect_line(event)
         if kind == "reported" and now - self._said_at >= PLAIN_EVERY_S and event["loss"] is not None:
             return f"{run.name}: step {run.step} of {run.until}, loss {event['loss']:.4f}{_left(self.state, now)}"
         is_news = run.state not in ENDED_BADLY and (event.get("action") == "stop" or event.get("reason") == "selected")
@@ -131,6 +135,8 @@ def summary(state: SweepState, now: float) -> list[str]:
     counts = state.counts
     order = ("running", "goes on", "at its stop", "complete", "stopped", *ENDED_BADLY, "waiting")
     kinds = [f"{counts[kind]} {kind.replace('_', ' ')}" for kind in order if counts[kind]]
+    suspects = sum(bool(run.suspect) for run in state.runs.values())
+    kinds += [f"{suspects} suspect"] if suspects else []
     return [line for line in (_progress_words(state, now), _saved_words(state.saved_fraction), " · ".join(kinds)) if line]
 
 
@@ -181,7 +187,7 @@ def _table(state: SweepState, n_lines: int, width: int) -> Table:
         table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", min_width=least.get(name), max_width=most)
     for run in shown:
         cells = _cells(run)
-        table.add_row(*(Text(cells[name]) for name in columns), style=_STYLES.get(run.state))
+        table.add_row(*(Text(cells[name]) for name in columns), style="yellow" if run.suspect else _STYLES.get(run.state))
     hidden = SweepState(runs={run.name: run for run in ranked[n_lines:]}).counts
     if hidden:
         table.caption = "and " + ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in hidden.most_common())
@@ -198,13 +204,20 @@ def _cells(run: RunState) -> dict[str, str]:
         "forecast": "" if run.forecast is None else f"{run.forecast:.4f}",
         "±": "" if half is None else f"{half:.4f}",
         "P(best)": "" if run.p_best is None else f"{run.p_best:.3f}",
-        "state": run.state.replace("_", " "),
-        "reason": _reason(run),
+        "state": run.state.replace("_", " ") + (" !" if run.suspect else ""),
+        "reason": f"suspect: {run.suspect}".replace("_", " ") if run.suspect else _reason(run),
     }
 
 
 def _reason(run: RunState) -> str:
     return (run.message if run.state in ENDED_BADLY else run.reason).replace("_", " ")
+
+
+def suspect_line(event: Event) -> str:
+    """Return which run has left the proxies' curve, since when and with what fault."""
+    since = "" if event.get("onset") is None else f" from {event['onset']:.0%} of its training on"
+    size = "" if event.get("size_pct") is None else f" by {event['size_pct']:+.2g} %"
+    return f"{event['name']} is suspect: it left the proxies' curve{since}{size}; {event.get('reason', '')}"
 
 
 def _decided_line(run: RunState) -> str:

@@ -73,7 +73,7 @@ def trials_table(sweep: SweepRecord) -> Table:
         rows.append(
             (
                 Cell(str(t.number), t.number, link=f"trail-{t.number}"),
-                Cell(t.state, t.state),
+                Cell(f"{t.state} (suspect)" if t.suspect else t.state, t.state, hint=str(t.suspect.get("reason") or "")),
                 *(Cell(number_text(t.settings.get(name)), t.settings.get(name)) for name in names),
                 *(_loss(f.get(key)) for key in ("final_loss", "lower", "upper")),
                 Cell("" if f.get("p_best") is None else f"{f['p_best']:.3f}", f.get("p_best")),

@@ -28,7 +28,7 @@ from hpo.core.curve import Curve
 from hpo.core.metric import Metric
 from hpo.core.model import CollapseModel
 from hpo.reporting.decision_trail import TrailLine, trail_of
-from hpo.reporting.sweep_state import SweepState
+from hpo.reporting.sweep_state import RunState, SweepState
 
 MAX_CURVES = 500
 _VERIFY = "verify-"
@@ -51,6 +51,8 @@ class TrialRecord:
         All that was logged of it, by a verification too.
     trail : tuple of TrailLine
         What happened to it and why.
+    suspect : dict
+        ``kind``, ``onset``, ``size_pct``, ``reason``, … where the monitor has called it; empty else.
     """
 
     name: str
@@ -64,6 +66,7 @@ class TrialRecord:
     is_tied: bool
     run: RecordedRun | None = field(default=None, repr=False)
     trail: tuple[TrailLine, ...] = field(default=(), repr=False)
+    suspect: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def curve(self) -> Curve | None:
@@ -188,7 +191,7 @@ class _Reader:
         verdicts = _by_run(self.lines("decisions.jsonl"), "run", needs="trial")
         told = {trial["number"]: trial for trial in (result or {}).get("trials", []) if "number" in trial}
         of_rule = _by_run(self.lines("events.jsonl"), "id", "decision")
-        happened = _by_run(events, "name", "started", "ended", "decided")
+        happened = _by_run(events, "name", "started", "ended", "decided", "suspected")
         commands, answers = (
             _by_run(self.lines("commands.jsonl"), "trial"),
             {a.get("id"): a for a in self.lines("answers.jsonl")},
@@ -281,6 +284,10 @@ def rank(trial: TrialRecord) -> tuple[bool, float, int]:
     return trial.state != "winner", math.inf if forecast is None else float(forecast), trial.number
 
 
+def _suspect(live: RunState | None) -> dict[str, Any]:
+    return {"kind": live.suspect, "onset": live.suspect_since} if live is not None and live.suspect else {}
+
+
 def _trial(
     name: str, number: int, told: Mapping[str, Any] | None, state: SweepState, decision: Mapping[str, Any] | None
 ) -> TrialRecord:
@@ -301,4 +308,5 @@ def _trial(
         loss_at_stop=told["loss_at_stop"] if told.get("loss_at_stop") is not None else decision.get("current_loss"),
         final_loss=told.get("actual_final_loss"),
         is_tied=bool(decision.get("is_tied") or (live is not None and live.is_tied)),
+        suspect=told.get("suspect") or _suspect(live),
     )

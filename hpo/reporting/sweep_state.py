@@ -36,6 +36,8 @@ class RunState:
         ``out_of_memory``.
     forecast, lower, upper, p_best, reason, is_tied
         Of the last decision; None and "" before.
+    suspect, suspect_since
+        The kind of fault with which it has left the proxies' curve, "" if it has not, and t̂ where that began.
     """
 
     name: str
@@ -58,6 +60,8 @@ class RunState:
     p_best: float | None = None
     is_tied: bool = False
     decided_at: float | None = None
+    suspect: str = ""
+    suspect_since: float | None = None
 
     @property
     def fraction(self) -> float:
@@ -116,9 +120,14 @@ class SweepState:
             self.finished = event
         elif event.get("name") in self.runs:
             run = self.runs[event["name"]]
-            {"started": self._started, "reported": self._reported, "decided": self._decided, "ended": self._ended}.get(
-                event["event"], lambda _run, _event: None
-            )(run, event)
+            takers = {
+                "started": self._started,
+                "reported": self._reported,
+                "decided": self._decided,
+                "suspected": self._suspected,
+                "ended": self._ended,
+            }
+            takers.get(event["event"], lambda _run, _event: None)(run, event)
 
     @property
     def candidates(self) -> list[RunState]:
@@ -213,6 +222,9 @@ class SweepState:
             run.p_best = event["p_best"]
         if run.state in (JUDGED, STOPPED, GOES_ON, WAITING):
             run.state = STOPPED if event["action"] == "stop" else GOES_ON
+
+    def _suspected(self, run: RunState, event: Event) -> None:
+        run.suspect, run.suspect_since = str(event["kind"]), event.get("onset")
 
     def _ended(self, run: RunState, event: Event) -> None:
         self._move(run, int(event["step"]))

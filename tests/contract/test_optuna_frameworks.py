@@ -10,14 +10,15 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import optuna
 import pytest
 from child_processes import environment_of
 from optuna.trial import Trial, TrialState
 
-from hpo import CollapsePruner, report
+from hpo import CollapsePruner, Curve, Monitor, SmokeAlarm, report
 from hpo.adapters import callbacks
 
 pytestmark = [
@@ -51,6 +52,30 @@ def check(study: optuna.Study, n_steps: int, untold: float) -> None:
     assert bad.user_attrs["stopped_at"] == max(bad.intermediate_values) <= 0.5 * n_steps
     assert bad.user_attrs["predicted_final"] == pytest.approx(untold, rel=0.1)
     assert max(good[0].intermediate_values) == n_steps
+
+
+JUMP, AT = 1.5, 0.5
+"""A fault: from half of training on the loss is so many times what it should be."""
+
+
+def check_alarm(train: Callable[[Trial | None, SmokeAlarm, bool], object], n_steps: int, *, marks: bool = True) -> None:
+    """Check that a run with a fault is called soon after it and its trial marked, and one without is not."""
+    told: list[tuple[float, float]] = []
+    train(None, cast("SmokeAlarm", SimpleNamespace(update=lambda step, loss, **_: told.append((step, loss)))), False)
+    reference = Curve.from_points(*zip(*told, strict=True), horizon=float(n_steps), run_id="reference")
+    for is_faulty in (False, True):
+        called: list[Any] = []
+        alarm = SmokeAlarm(Monitor.against(reference, total=float(n_steps)), called.append)
+        watched = optuna.create_study(pruner=optuna.pruners.NopPruner()).ask() if marks else None
+        train(watched, alarm, is_faulty)
+        assert len(called) == is_faulty, alarm.status
+        if watched is not None:
+            attributes = watched.study.trials[0].user_attrs
+            assert attributes.get("suspect", False) is is_faulty
+            assert not is_faulty or attributes["suspect_onset"] == pytest.approx(AT, abs=0.05)
+        if is_faulty:
+            assert AT <= called[0].detected_at <= AT + 0.1
+            assert called[0].onset == pytest.approx(AT, abs=0.05)
 
 
 def torch_data(seed: int, n: int = 256) -> tuple[Any, Any]:
@@ -89,11 +114,31 @@ def test_a_plain_torch_loop_stops() -> None:
     check(study_of(train), n_steps, train(None, WORSE, N_GOOD))
 
 
+def test_a_plain_torch_loop_tells_a_fault() -> None:
+    torch = pytest.importorskip("torch")
+    n_steps = 200
+
+    def train(trial: Trial | None, alarm: SmokeAlarm, is_faulty: bool) -> None:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(8, 1)
+        optimiser = torch.optim.Adam(model.parameters(), lr=0.05)
+        x, y = torch_data(0)
+        for step in range(1, n_steps + 1):
+            optimiser.zero_grad()
+            loss = torch.nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            optimiser.step()
+            told = loss.item() * (JUMP if is_faulty and step > AT * n_steps else 1.0)
+            alarm.update(step, told, trial=trial)
+
+    check_alarm(train, n_steps)
+
+
 closed_at: list[int] = []
 """Steps at which other callbacks were told that training is over."""
 
 
-def hugging_face(folder: Path, monitor: str, n_ranks: int = 1) -> Train:
+def hugging_face(folder: Path, monitor: str, n_ranks: int = 1, *, every: int = 3) -> Train:
     """Return a training function of a GPT-2 of one layer, made from its configuration: nothing is downloaded."""
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
@@ -109,7 +154,14 @@ def hugging_face(folder: Path, monitor: str, n_ranks: int = 1) -> Train:
         def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             closed_at.append(state.global_step)
 
-    def train(trial: Trial | None, units: float, seed: int) -> float:
+    class Jump(TrainerCallback):
+        trainer: Scaled
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == AT * state.max_steps:
+                self.trainer.units *= JUMP
+
+    def train(trial: Trial | None, units: float, seed: int, alarm: SmokeAlarm | None = None, is_faulty: bool = False) -> float:
         torch.manual_seed(0)
         shape = GPT2Config(vocab_size=16, n_positions=8, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
         steps = torch.arange(8).repeat(64, 1) + torch.arange(64)[:, None]
@@ -119,7 +171,7 @@ def hugging_face(folder: Path, monitor: str, n_ranks: int = 1) -> Train:
             max_steps=60,
             per_device_train_batch_size=16,
             learning_rate=3e-3,
-            logging_steps=3,
+            logging_steps=every,
             eval_strategy="steps",
             eval_steps=3,
             save_strategy="no",
@@ -128,11 +180,12 @@ def hugging_face(folder: Path, monitor: str, n_ranks: int = 1) -> Train:
             disable_tqdm=True,
             seed=seed,
         )
-        found = [callbacks.TransformersCallback(trial, monitor)] if trial is not None or n_ranks > 1 else []
-        trainer = Scaled(
-            GPT2LMHeadModel(shape), arguments, train_dataset=rows, eval_dataset=rows, callbacks=[Closing(), *found]
-        )
-        trainer.units = units
+        is_alone = trial is None and alarm is None and n_ranks == 1
+        found = [] if is_alone else [callbacks.TransformersCallback(trial, monitor, alarm=alarm)]
+        jump = Jump()
+        others = [Closing(), *([jump] if is_faulty else [])]
+        trainer = Scaled(GPT2LMHeadModel(shape), arguments, train_dataset=rows, eval_dataset=rows, callbacks=[*others, *found])
+        trainer.units, jump.trainer = units, trainer
         trainer.train()
         return float(next(entry[monitor] for entry in reversed(trainer.state.log_history) if monitor in entry))
 
@@ -151,7 +204,16 @@ def test_hugging_face_trainer_stops_in_good_order(tmp_path: Path, monkeypatch: p
     check(study, 60, train(None, WORSE, N_GOOD))
 
 
-def lightning(monitor: str, every_n_steps: int | None = None, n_ranks: int = 1) -> Train:
+@pytest.mark.parametrize("has_trial", [True, False])
+def test_hugging_face_trainer_tells_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_trial: bool) -> None:
+    for name in ("transformers", "accelerate"):
+        pytest.importorskip(name, reason=f"{name} absent: pip install {name}")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    train = hugging_face(tmp_path, "loss", every=1)
+    check_alarm(lambda trial, alarm, is_faulty: train(trial, 1.0, 0, alarm, is_faulty), 60, marks=has_trial)
+
+
+def lightning(monitor: str, every_n_steps: int | None = None, n_ranks: int = 1) -> Train:  # noqa: C901 - one model, its faults
     """Return a training function of a linear model under Lightning, which logs ``loss`` and ``val_loss``."""
     import torch
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -181,12 +243,19 @@ def lightning(monitor: str, every_n_steps: int | None = None, n_ranks: int = 1) 
         def configure_optimizers(self) -> Any:
             return torch.optim.Adam(self.parameters(), lr=0.05)
 
-    def train(trial: Trial | None, units: float, seed: int) -> float:
+    class Jump(Callback):
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            if trainer.global_step == AT * trainer.estimated_stepping_batches:
+                pl_module.units *= JUMP
+
+    def train(trial: Trial | None, units: float, seed: int, alarm: SmokeAlarm | None = None, is_faulty: bool = False) -> float:
         torch.manual_seed(0)
         points, draw = torch.utils.data.TensorDataset(*torch_data(0)), torch.Generator().manual_seed(seed)
         data = torch.utils.data.DataLoader(points, batch_size=64)
         shuffled = torch.utils.data.DataLoader(points, batch_size=64, shuffle=True, generator=draw)
-        found = [callbacks.LightningCallback(trial, monitor, every_n_steps)] if trial is not None or n_ranks > 1 else []
+        is_alone = trial is None and alarm is None and n_ranks == 1
+        found = [] if is_alone else [callbacks.LightningCallback(trial, monitor, every_n_steps, alarm=alarm)]
+        found += [Jump()] if is_faulty else []
         quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
         where = {"accelerator": "cpu", "devices": n_ranks, "strategy": "ddp" if n_ranks > 1 else "auto"}
         trainer = Trainer(max_epochs=40, callbacks=[Closing(), *found], **where, **quiet)
@@ -206,6 +275,12 @@ def test_lightning_stops(monitor: str, every_n_steps: int | None) -> None:
     check(study, 160, train(None, WORSE, N_GOOD))
 
 
+def test_lightning_tells_a_fault() -> None:
+    pytest.importorskip("lightning", reason="lightning absent: pip install lightning")
+    train = lightning("loss", 1)
+    check_alarm(lambda trial, alarm, is_faulty: train(trial, 1.0, 0, alarm, is_faulty), 160)
+
+
 def test_lightning_wants_a_logged_value_and_a_positive_interval() -> None:
     pytest.importorskip("lightning", reason="lightning absent: pip install lightning")
     with pytest.raises(ValueError, match="every_n_steps must be above 0"):
@@ -219,21 +294,28 @@ KERAS = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import keras, numpy as np
-from test_optuna_frameworks import N_GOOD, WORSE, check, study_of
+from test_optuna_frameworks import AT, JUMP, N_GOOD, WORSE, check, check_alarm, study_of
 from hpo.adapters.callbacks import KerasCallback
 draw = np.random.default_rng(0)
 x = draw.normal(size=(256, 8)).astype("float32")
 y = (x @ np.linspace(-1, 1, 8)[:, None] + 0.7 * draw.normal(size=(256, 1))).astype("float32")
 
-def train(trial, units, seed):
+class Jump(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch >= AT * self.params["epochs"]:
+            logs["val_loss"] *= JUMP
+
+def train(trial, units, seed, alarm=None, is_faulty=False):
     keras.utils.set_random_seed(seed)
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1, kernel_initializer="zeros")])
     model.compile(keras.optimizers.Adam(0.05), lambda a, b: units * keras.ops.mean((a - b) ** 2, axis=-1))
-    found = [KerasCallback(trial)] if trial is not None else []
+    found = [Jump()] if is_faulty else []
+    found += [KerasCallback(trial, alarm=alarm)] if trial is not None or alarm is not None else []
     history = model.fit(x, y, batch_size=64, epochs=40, validation_data=(x, y), verbose=0, callbacks=found)
     return history.history["val_loss"][-1]
 
 check(study_of(train), 40, train(None, WORSE, N_GOOD))
+check_alarm(lambda trial, alarm, is_faulty: train(trial, 1.0, 0, alarm, is_faulty), 40)
 print("backend", keras.backend.backend())
 """
 

@@ -56,7 +56,8 @@ def _study(run: Path) -> optuna.Study:
 
 
 def test_what_cannot_win_is_stopped_on_its_way_and_the_best_is_found(hpo, pruned):
-    code, out, err = hpo("sweep", hpo.write({**pruned(sleep_s=0.002), "price_per_hour": 36.0}), "--out", hpo.run, "--json")
+    faulty = pruned(sleep_s=0.002, trouble="jump", trouble_lr=0.01)  # from 60 % of its training on the winner has a fault
+    code, out, err = hpo("sweep", hpo.write({**faulty, "price_per_hour": 36.0}), "--out", hpo.run, "--json")
     assert code == 0, err
     result = json.loads(out)
     assert result["winner"]["lr"] == pytest.approx(0.01)
@@ -69,6 +70,14 @@ def test_what_cannot_win_is_stopped_on_its_way_and_the_best_is_found(hpo, pruned
     assert all(120 <= n < 600 for n in steps.values())
     assert sum(n <= 140 for n in steps.values()) >= 4  # most of them as soon as they may be judged
     told = {t.user_attrs["candidate"]: t for t in _study(hpo.run).trials}
+    (suspect,) = [t for t in result["trials"] if t["suspect"]]
+    assert (suspect["state"], suspect["suspect"]["kind"]) == ("winner", "step")
+    assert suspect["suspect"]["onset"] == pytest.approx(0.6, abs=0.02)
+    assert told[suspect["number"]].user_attrs["suspect_kind"] == "step"
+    assert f"trial-0{suspect['number']} is suspect: it left the proxies' curve from 60%" in err
+    assert f"Trial {suspect['number']} is suspect" in (hpo.run / "report.html").read_text()
+    watched = json.loads(hpo("watch", hpo.run, "--once", "--json")[1])
+    assert [run["number"] for run in watched["runs"] if run["suspect"]] == [suspect["number"]]
     for t in stopped:
         trial = told[t["number"]]
         assert trial.state.name == "PRUNED"

@@ -60,6 +60,8 @@ def train(settings, session):
                 raise RuntimeError("no such luck")
             elif trouble == "hang":
                 time.sleep(3600)
+            elif trouble == "jump" and t > 0.6:
+                loss *= 1.004
             elif trouble == "clock":
                 Path(settings["flag"] + "-back" if t > 0.6 else settings["flag"]).touch()
             elif trouble == "full disk" and not os.path.exists(settings["flag"]):

@@ -202,11 +202,17 @@ def test_several_finished_runs_are_a_model_and_the_data_order_may_be_told(hpo, f
         (["ok.csv", "--model", "model.json", "--metric", "nope"], "nope"),
         (["other.csv", "--reference", "step.csv"], "expected the run's family 'gpt'; found 'vit'"),
         (["bare.csv", "--model", "model.json"], "give --total"),
+        (["twice.csv", "--model", "model.json"], "each column once; found loss more than once"),
+        (["equal.csv", "--model", "model.json"], "expected one loss column, or --loss; found bar_loss, foo_loss"),
+        (["val.csv", "--reference", "step.csv"], "metric 'val_loss' is not a column; found train_loss"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(hpo, folder, monkeypatch, arguments, message):
     monkeypatch.chdir(folder)
     (folder / "bare.csv").write_text("step,train_loss\n1,3\n2,2.9\n")
+    (folder / "twice.csv").write_text("step,loss,loss\n1,3,3\n2,2.9,3\n")
+    (folder / "equal.csv").write_text("step,bar_loss,foo_loss\n1,3,3\n2,2.9,3\n")
+    (folder / "val.csv").write_text("step,total_steps,val_loss\n1,9,3\n2,9,2.9\n")
     (folder / "other.csv").write_text("family,step,total_steps,train_loss\ngpt,1,9,3\ngpt,2,9,2\n")
     (folder / "step.csv").write_text("family,step,total_steps,train_loss\nvit,1,2,3\nvit,2,2,2\n")
     code, out, err = hpo(*arguments)
@@ -214,6 +220,17 @@ def test_bad_input_is_one_line_and_exit_2(hpo, folder, monkeypatch, arguments, m
     assert message in err
     assert err.startswith("hpo: ")
     assert err.count("\n") == 1
+
+
+def test_another_metric_or_family_is_accepted_by_force(hpo, folder):
+    run = folder / "ok.csv"
+    code, out, _ = hpo(run, "--model", folder / "model.json", "--force", "--json")
+    assert (code, json.loads(out)["status"]) == (0, "ok")
+    text = (folder / "references.csv").read_text().replace("train_loss,val_loss", "eval_loss,other")
+    (folder / "others.csv").write_text(text)
+    assert hpo(run, "--reference", folder / "others.csv")[0] == 2
+    code, _, err = hpo(run, "--reference", folder / "others.csv", "--force", "--json")
+    assert code == 0, err
 
 
 def test_a_run_that_says_too_little_yet_has_no_figure_and_no_error(hpo, folder):

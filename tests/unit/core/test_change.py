@@ -145,3 +145,37 @@ def test_a_run_that_wandered_little_is_judged_strictly():
 def test_a_bend_of_the_curve_is_not_taken_for_noise():
     bent = 0.3 * np.random.default_rng(11).standard_normal(400) + 40 * np.cos(np.linspace(0, 6 * np.pi, 400))
     assert np.sqrt(noise_per_point(bent, np.ones(400))) == pytest.approx(0.3, rel=0.15)
+
+
+def test_noise_may_be_given_as_a_covariance():
+    d = noise(3) + np.where(T >= 0.6, 4 * SIGMA, 0.0)
+    slow = (0.5 * SIGMA) ** 2 * np.exp(-np.abs(T[:, None] - T[None, :]) / 0.3)
+    a, b = likeliest_change(d, slow, NOISE, T), likeliest_change(d, slow, np.diag(NOISE), T)
+    assert (a.form, a.onset) == (b.form, b.onset)
+    assert (a.z, a.size, a.level) == pytest.approx((b.z, b.size, b.level))
+
+
+def test_what_correlated_noise_explains_is_no_alarm():
+    rng = np.random.default_rng(0)
+    smooth = (2 * SIGMA) ** 2 * np.exp(-(((T[:, None] - T[None, :]) / 0.1) ** 2))
+    covariance = smooth + np.diag(NOISE)
+    draws = rng.multivariate_normal(np.zeros(N), covariance, size=60)
+    assert sum(likeliest_change(d, QUIET, covariance, T).is_alarm for d in draws) <= 1
+    assert sum(likeliest_change(d, QUIET, NOISE, T).is_alarm for d in draws) > 30
+
+
+def test_a_drift_is_told_from_where_it_leaves_the_curve():
+    drift = likeliest_change(0.2 * noise(1) + 20 * SIGMA * np.maximum(T - 0.6, 0.0), QUIET, 0.04 * NOISE, T)
+    assert drift.form == "drift"
+    assert drift.began == pytest.approx(0.6, abs=0.02)
+    step = likeliest_change(0.2 * noise(1) + np.where(T >= 0.6, 4 * SIGMA, 0.0), QUIET, 0.04 * NOISE, T)
+    assert step.began == pytest.approx(0.6, abs=0.01)
+
+
+def test_a_jump_that_has_not_come_back_is_a_step_and_one_that_has_is_a_spike():
+    jumped = noise(2)
+    jumped[60] += 12 * SIGMA
+    now = likeliest_change(jumped[:61], QUIET[:61, :61], NOISE[:61], T[:61])
+    assert (now.form, now.onset, now.is_alarm) == ("step", 60, True)
+    assert now.began == pytest.approx((T[59] + T[60]) / 2)
+    assert likeliest_change(jumped[:66], QUIET[:66, :66], NOISE[:66], T[:66]).form == "spike"

@@ -155,6 +155,28 @@ def test_it_abstains_without_a_horizon_a_family_or_enough_points(model):
     assert past.update(900, 3.0).reason == "the run has gone past its stated total"
 
 
+def test_it_abstains_where_the_references_are_not_one_family(model):
+    def unlike(k):
+        shape = 1 + (0.1 + 0.8 * k) * (1 - T) ** (0.3 + 0.6 * k) + 0.3 * np.exp(-(3 + 9 * k) * T)
+        values = 3.0 * shape * np.exp(NOISE * np.random.default_rng(k).standard_normal(STEPS))
+        return Curve.from_points(X, values, horizon=STEPS, recipe=RECIPE, run_id=f"u{k}")
+
+    status = watch(CollapseModel.fit([unlike(k) for k in range(5)]))
+    assert status.status == "abstained"
+    assert status.reason.startswith("the references do not follow one curve")
+    assert template_of_model(model, Metric(), RECIPE).is_one_curve
+
+
+def test_the_noise_of_the_references_does_not_hide_a_step():
+    """Two references of another length say what the run's slope is, with several times the noise of one."""
+    noisy_ones = [a_curve(4.0 - 0.2 * k, 40 + k, noise=0.05) for k in range(2)]
+    fault = np.where(T >= 0.6, 0.02, 0.0)
+    status = watch(CollapseModel.fit(noisy_ones), fault=fault)
+    assert (status.status, status.kind) == ("alarm", "step")
+    assert status.onset == pytest.approx(0.6, abs=0.02)
+    assert watch(CollapseModel.fit(noisy_ones)).status == "ok"
+
+
 def test_a_single_reference_will_do():
     monitor = Monitor.against(a_curve(4.0, 7), RECIPE)
     for step, value in zip(X, losses(2.5, 8, fault=np.where(T >= 0.6, 0.03, 0.0)), strict=True):

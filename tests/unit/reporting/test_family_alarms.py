@@ -37,7 +37,7 @@ def sweep_with(fault: NDArray[np.float64] | float) -> SweepRecord:
 def test_a_finished_run_that_jumped_is_an_alarm_with_its_onset() -> None:
     (alarm,) = family_alarms(sweep_with(np.where(T >= 0.6, 0.03, 0.0)))
     assert alarm.level == "alarm"
-    assert alarm.text.startswith("Trial 7 left the proxies' curve from 6")
+    assert alarm.text.startswith("Trial 7 is suspect: it left the proxies' curve from 6")
 
 
 def test_a_healthy_run_and_one_without_a_model_are_none() -> None:
