@@ -71,6 +71,7 @@ def soak(n_trials: int, seed: int = 0) -> Report:
         took = [second for i in part for second in _trial(study, kinds[i], rng)]
         memory, stopped = _memory_mb(), _count(study, optuna.trial.TrialState.PRUNED)
         tenths.append(Tenth(part.size, 1e3 * float(np.median(took)), 1e3 * float(np.quantile(took, 0.99)), memory, stopped))
+        print(f"{len(tenths)} of {TENTHS}: {tenths[-1]}, after {time.monotonic() - begun:.0f} s", file=sys.stderr)
     return _report(study, pruner, kinds, tuple(tenths), time.monotonic() - begun)
 
 
