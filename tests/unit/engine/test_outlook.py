@@ -95,7 +95,7 @@ def test_plan_proxies_shows_a_design_for_each_stop_and_the_configured_one(tmp_pa
     [
         (("--p-best", "1"), "--p-best: expected a probability inside (0, 1); found 1"),
         (("--budget", "-1"), "--budget must be finite and above 0"),
-        (("--budget", "1e3"), "--budget: expected enough for the cheapest design there is"),
+        (("--budget", "1e3"), "--budget: expected at least the"),
         (("--model", "nowhere.json"), "nowhere.json: expected a model file"),
         (("--set", "model.width=7"), "head_dim"),
     ],
