@@ -22,6 +22,10 @@ EDGE = 0.01
 """Relative slack at the ends of a range: whole steps and rounded publications move tokens per parameter by as much."""
 
 
+class OutsideRangeError(ValueError):
+    """A quantity outside the range that was measured; the caller may ask for it all the same."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PowerLaw:
     """y = coefficient · x^exponent.
@@ -61,12 +65,13 @@ class PowerLaw:
         Raises
         ------
         ValueError
-            x not finite and positive, or outside the range while ``extrapolate`` is False.
+            x not finite and positive; :class:`OutsideRangeError` outside the range while ``extrapolate`` is False.
         """
         if not (math.isfinite(x) and x > 0):
             raise ValueError(f"{self.x_name} must be finite and above 0; found {x!r}")
         if not (extrapolate or self.covers(x)):
-            raise ValueError(f"{self.x_name} must lie in {self.range_text} for {self.y_name} by {self.source}; found {x:g}")
+            where = f"{self.range_text} for {self.y_name} by {self.source}"
+            raise OutsideRangeError(f"{self.x_name} must lie in {where}; found {x:g}")
         return float(self.coefficient * x**self.exponent)
 
     def inverse(self, y: float, *, extrapolate: bool = False) -> float:
@@ -78,7 +83,7 @@ class PowerLaw:
         x = float((y / self.coefficient) ** (1.0 / self.exponent))
         if not (extrapolate or self.covers(x)):
             found = f"{y:g}, at {self.x_name} {x:.3g}"
-            raise ValueError(
+            raise OutsideRangeError(
                 f"{self.y_name} must be reached at {self.x_name} in {self.range_text} by {self.source}; found {found}"
             )
         return x
