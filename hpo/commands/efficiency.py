@@ -298,8 +298,6 @@ def _write_figure(path: Path, svg: str) -> None:
 
 
 def _print_table(table: Table) -> None:
-    from rich.console import Console
+    from hpo.commands.whole_tables import print_whole
 
-    from hpo.engine.tables import wide_enough
-
-    wide_enough(Console()).print(table)
+    print_whole(table)

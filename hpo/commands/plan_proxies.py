@@ -89,11 +89,10 @@ def _write(path: Path, config: SweepConfig, document: dict[str, Any]) -> str:
 
 
 def _show(document: dict[str, Any]) -> None:
-    from rich.console import Console
+    from hpo.commands.whole_tables import print_whole
+    from hpo.engine.tables import design_text
 
-    from hpo.engine.tables import design_text, wide_enough
-
-    wide_enough(Console()).print(designs_table(document))
+    print_whole(designs_table(document))
     typer.echo(f"best              {design_text(document['best'])}")
     saved, even = document["best"]["saved_fraction"], document["best"]["break_even_trials"]
     typer.echo(
@@ -118,10 +117,9 @@ def designs_table(document: dict[str, Any]) -> Table:
 
     table = Table(title=f"cheapest designs for P(best) {document['wanted_p_best']:g}", title_justify="left")
     for name in (
-        "",
+        "judged at",
         "proxies",
         "settings",
-        "stop",
         "P(best)",
         "kept",
         "regret %",
@@ -131,7 +129,7 @@ def designs_table(document: dict[str, Any]) -> Table:
         "saved",
         "pays from",
     ):
-        table.add_column(name, justify="left" if name in ("", "proxies") else "right", no_wrap=True)
+        table.add_column(name, justify="left" if name in ("judged at", "proxies") else "right", no_wrap=True)
     rows = [("best" if one == document["best"] else "", one) for one in document["by_stop"]]
     if not any(mark for mark, _ in rows):
         rows.append(("best", document["best"]))
@@ -140,10 +138,9 @@ def designs_table(document: dict[str, Any]) -> Table:
     for mark, one in rows:
         even = "" if one["break_even_trials"] is None else str(one["break_even_trials"])
         table.add_row(
-            mark,
+            f"{one['stop_at']:.0%} {mark}".strip(),
             " ".join(size_text(size) for size in one["sizes"]) or "those of the model",
             str(one["settings"]),
-            f"{one['stop_at']:.0%}",
             f"{one['p_best']:.2f}",
             f"{one['kept']:.1f}",
             f"{one['regret_pct']:.2f}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 
@@ -111,11 +110,6 @@ def design_text(design: Mapping[str, Any]) -> str:
 def size_text(size: Mapping[str, Any]) -> str:
     """Return a proxy size as a configuration has it, on one line."""
     return "{" + ", ".join(f"{name}: {_number(value)}" for name, value in size.items()) + "}"
-
-
-def wide_enough(console: Console) -> Console:
-    """Return ``console``, widened where it is not a terminal: a piped table must not be folded to 80 columns."""
-    return console if console.is_terminal else Console(file=console.file, width=160)
 
 
 def _rank(trial: Mapping[str, Any]) -> tuple[bool, float]:
