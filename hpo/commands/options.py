@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hpo.commands.output import fail
-from hpo.core.power_law import OutsideRangeError
+from hpo.core.out_of_range import OutsideRangeError
 
 WAY_ON = "; --extrapolate goes on all the same"
 """Said after what lies outside the range that was measured."""

@@ -12,9 +12,10 @@ from hpo.commands.options import WAY_ON
 from hpo.commands.plan_sizes import FamilySize, sizes_of
 from hpo.commands.plan_spec import PlanSpec
 from hpo.core.laws import LOSS_LAWS, TAU_LAWS
+from hpo.core.out_of_range import OutsideRangeError
 from hpo.core.plan_notes import plan_notes
 from hpo.core.planning import PlannedRun, Rules, plan_run
-from hpo.core.power_law import OutsideRangeError, PowerLaw
+from hpo.core.power_law import PowerLaw
 from hpo.engine.config import InputError
 from hpo.engine.config_blocks import as_schedule
 from hpo.engine.workload import restated

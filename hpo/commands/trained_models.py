@@ -136,7 +136,7 @@ def _from_table(path: Path) -> Models:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError):
-        raise InputError.at("--models", "a readable CSV file", path) from None
+        raise InputError.at("--models", "a readable CSV file", str(path)) from None
     columns = set(rows[0]) if rows else set()
     quality = "accuracy" if "accuracy" in columns else "loss"
     if not {"name", "flops", quality} <= columns:

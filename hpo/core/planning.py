@@ -21,7 +21,8 @@ from hpo.core.laws import (
     sequences_of,
     sqrt_batch_tokens,
 )
-from hpo.core.power_law import OutsideRangeError, PowerLaw
+from hpo.core.out_of_range import OutsideRangeError
+from hpo.core.power_law import PowerLaw
 from hpo.core.recipe import Recipe
 from hpo.core.schedules import Schedule, schedule
 
@@ -95,7 +96,7 @@ class Rules:
     Raises
     ------
     ValueError
-        Quantities that are not positive; :class:`~hpo.core.power_law.OutsideRangeError` for such a τ.
+        Quantities that are not positive; :class:`~hpo.core.out_of_range.OutsideRangeError` for such a τ.
     """
 
     tau: float | PowerLaw

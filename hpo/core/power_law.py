@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from hpo.core.out_of_range import OutsideRangeError
+
 FloatArray = NDArray[np.float64]
 
 EDGE = 0.01
 """Relative slack at the ends of a range: whole steps and rounded publications move tokens per parameter by as much."""
-
-
-class OutsideRangeError(ValueError):
-    """A quantity outside the range that was measured; the caller may ask for it all the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +63,8 @@ class PowerLaw:
         Raises
         ------
         ValueError
-            x not finite and positive; :class:`OutsideRangeError` outside the range while ``extrapolate`` is False.
+            x not finite and positive; as :class:`~hpo.core.out_of_range.OutsideRangeError`, x outside the range while
+            ``extrapolate`` is False.
         """
         if not (math.isfinite(x) and x > 0):
             raise ValueError(f"{self.x_name} must be finite and above 0; found {x!r}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hpo.core.laws import critical_batch_tokens
+from hpo.core.out_of_range import OutsideRangeError
 from hpo.core.plan_notes import plan_notes
 from hpo.core.planning import Rules, Size, horizon_tokens, ladder_params, params_for_budget, plan_run
-from hpo.core.power_law import OutsideRangeError, PowerLaw
+from hpo.core.power_law import PowerLaw
 
 SIZE = Size(name="one", n_params=1e9, seq_len=2048)
 
