@@ -48,22 +48,14 @@ _FORECASTS = {
     **dict.fromkeys(("landscape_pick", "prune", "select"), OURS),
 }
 """Whose intervals a rule rests on."""
-_COLUMNS = (
-    "rule",
-    "regret, %",
-    "worst protocol",
-    "winner lost",
-    "tokens",
-    "tokens with references",
-    "coverage of 90 %",
-)
+_COLUMNS = ("rule", "regret, %", "worst, %", "winner lost", "tokens", "with references", "coverage")
 _HEAD = """## One table: what each rule loses, and what it costs
 
 {tasks} tasks of {protocols} protocols, {names}: language models, validation loss, none used to tune a method. Trials
 arrive in random order ({seeds} orders) on {workers} workers of a simulated clock. Rules that look *at 20 %* train every trial
 that far and finish the one they rank first, or, for `select`, the smallest set that holds the best with 95 %.
 
-- *regret*: how much worse the best finished trial ends than the best there is; mean over tasks, and of the worst protocol;
+- *regret*: how much worse the best finished trial ends than the best there is; mean over tasks, and *worst*, that of one protocol;
 - *winner lost*: the share of replays in which every trial within seed noise of the best was stopped;
 - *tokens*: of training everything; *with references* counts the runs that a rule learned from as if they were trained for it
   alone. They cost as much as several targets in these transfer studies: **with four trials to a study they do not pay**,

@@ -84,7 +84,7 @@ def test_calibration_is_pooled_over_the_pairs_of_each_kind_of_study(tmp_path: Pa
         made["calibration"] = {"hpo": {"0.2": found}}
     page = page_of(tmp_path, one, two)
     pooled = (100 * 0.2 + 3000 * 0.4) / 3100
-    assert f"| TaskSet (small networks) | 20% | 4 | 3,100 | 0.35 | {pooled:.2f} | 0.40 |" in page
+    assert f"| TaskSet | 20% | 4 | 3,100 | 0.35 | {pooled:.2f} | 0.40 |" in page
 
 
 def test_reports_are_taken_over_with_their_command(tmp_path: Path) -> None:
