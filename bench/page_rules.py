@@ -55,7 +55,7 @@ _HEAD = """## One table: what each rule loses, and what it costs
 arrive in random order ({seeds} orders) on {workers} workers of a simulated clock. Rules that look *at 20 %* train every trial
 that far and finish the one they rank first, or, for `select`, the smallest set that holds the best with 95 %.
 
-- *regret*: how much worse the best finished trial ends than the best there is; mean over tasks, and *worst*, that of one protocol;
+- *regret*: how much worse the best finished trial ends than the best there is; mean over tasks, and *worst*: of one protocol;
 - *winner lost*: the share of replays in which every trial within seed noise of the best was stopped;
 - *tokens*: of training everything; *with references* counts the runs that a rule learned from as if they were trained for it
   alone. They cost as much as several targets in these transfer studies: **with four trials to a study they do not pay**,
