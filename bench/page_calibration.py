@@ -16,9 +16,10 @@ _STOPS = ("0.1", "0.2", "0.3", "0.5")
 _HEAD = """## Calibration
 
 On test protocols (validation losses of language models; AlgoPerf: vision, speech, translation; TaskSet: small networks): how
-often the 90 % intervals hold the final loss, and how good the probabilities are that one trial ends better than another. *Brier skill*: 1 is perfect, 0 is saying one half of every pair. *Slope*: of the outcomes on the log odds;
-below 1 the probabilities are too sure, above 1 not sure enough; given where a protocol has a thousand pairs. Intervals that
-always hold are too wide: that costs savings."""
+often the 90 % intervals hold the final loss, and how good the probabilities are that one trial ends better than another.
+*Brier skill*: 1 is perfect, 0 is saying one half of every pair. *Slope*: of the outcomes on the log odds; below 1 the
+probabilities are too sure, above 1 not sure enough; given where a protocol has a thousand pairs. Intervals that always hold are
+too wide: that costs savings."""
 _ENOUGH = 1000
 
 
