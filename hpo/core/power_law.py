@@ -90,7 +90,7 @@ class PowerLaw:
     @property
     def range_text(self) -> str:
         """The range as text."""
-        low, high = ("?" if end is None else f"{end:g}" for end in (self.low, self.high))
+        low, high = ("?" if end is None else f"{end:.4g}" for end in (self.low, self.high))
         return f"[{low}, {high}]"
 
     def to_dict(self) -> dict[str, Any]:
