@@ -34,9 +34,11 @@ from bench.page_rules import rules_section
 RESULTS = Path(__file__).parent / "results"
 BASELINES = ("current_best", "transfer")
 _REPORTS = (
+    ("race", "Tokens to the same final loss", "hpo bench race --curves DIR"),
     ("own_sweep", "Our own sweep", "hpo bench own-sweep"),
     ("own_ladder", "Our own ladder: what collapses", "hpo bench own-ladder"),
     ("own_transfer", "Learning rates across width and depth", "hpo bench own-transfer"),
+    ("outlook", "What a dry run expects, and what comes", "hpo bench outlook --curves DIR"),
     ("coordinate_check", "Coordinate check", "python -m proxies coordinate-check"),
     ("loop_speed", "Cost of the training loop", "python -m bench.loop_overhead"),
     ("monitor_test", "False alarms and delays of the monitor", "python -m bench.monitor"),
@@ -139,6 +141,7 @@ def _report(results: Path, name: str, title: str, line: str) -> str:
     text = next(
         (p.read_text(encoding="utf-8") for ending in ("md", "txt") if (p := results / f"{name}.{ending}").is_file()), ""
     )
+    text = re.sub(r"^# .*\n+", "", text)  # the section has its own title
     if not text:
         return ""
     if (results / f"{name}.txt").is_file():
