@@ -69,6 +69,7 @@ def test_two_processes_share_a_postgresql_study(repository: Path, postgresql_url
     study._storage._backend.engine.dispose()
 
 
+@pytest.mark.timeout(240)  # a journal's lock that a killed process held is broken after half a minute
 def test_a_killed_process_costs_its_trial_and_nothing_is_counted_twice(repository: Path, tmp_path: Path) -> None:
     path = tmp_path / "study.journal"
     study = optuna.create_study(storage=journal(path), study_name="s")
