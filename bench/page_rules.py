@@ -58,9 +58,18 @@ that far and finish the one they rank first, or, for `select`, the smallest set 
 - *regret*: how much worse the best finished trial ends than the best there is; mean over tasks, and *worst*: of one protocol;
 - *winner lost*: the share of replays in which every trial within seed noise of the best was stopped;
 - *tokens*: of training everything; *with references* counts the runs that a rule learned from as if they were trained for it
-  alone. They cost as much as several targets in these transfer studies: **with four trials to a study they do not pay**,
+  alone. They cost as much as several targets in most of these studies: **with four trials to a study they do not pay**,
   whatever the rule;
 - *coverage*: how often the rule's 90 % intervals, at 20 % of training, hold the final loss."""
+
+
+_PROTOCOLS_HEAD = """By protocol, the cheapest references first. Those of our own sweep are smaller models: with them counted it still
+costs less than training everything. Elsewhere they are whole earlier studies at the same size and shorter horizons: there it
+pays only where these exist already. *Lost*: the winner, as above."""
+_PROTOCOL_COLUMNS = (
+    *("protocol", "tasks", "tokens: `select`", "with references", "Hyperband", "ASHA"),
+    *("lost: `select`", "Hyperband", "ASHA"),
+)
 
 
 def rules_section(documents: Sequence[Result], replays: Sequence[Result]) -> str:
@@ -89,7 +98,20 @@ def rules_section(documents: Sequence[Result], replays: Sequence[Result]) -> str
         workers=clock.get("n_workers", "several"),
     )
     said = command("hpo bench scoreboard --curves DIR --only test --asynchronous --out bench/results/asynchronous")
-    return "\n\n".join([head, table(_COLUMNS, rows), said])
+    return "\n\n".join([head, table(_COLUMNS, rows), said, *_by_protocol(chosen)])
+
+
+def _by_protocol(chosen: Sequence[Result]) -> list[str]:
+    """Return what `select` costs on each protocol, dearest references last, beside the usual rules: where it pays."""
+    shares = {one["protocol"]["name"]: _share_with_references(one, "select") for one in chosen}
+    rows = []
+    for one in sorted(chosen, key=lambda one: shares[one["protocol"]["name"]]):
+        cells = [shown(score_of(one, rule, "tokens_share", None), 2) for rule in ("select", "optuna_hyperband", "ray_asha")]
+        lost = [shown(score_of(one, rule, "winner_stopped", None), 2) for rule in ("select", "optuna_hyperband", "ray_asha")]
+        share = shares[one["protocol"]["name"]]
+        whole = shown(share if math.isfinite(share) else None, 2)
+        rows.append([f"`{one['protocol']['name']}`", str(n_tasks(one)), cells[0], whole, *cells[1:], *lost])
+    return [_PROTOCOLS_HEAD, table(_PROTOCOL_COLUMNS, rows)]
 
 
 def _row(rule: str, chosen: Sequence[Result], forecasts: Sequence[Result]) -> list[str]:
