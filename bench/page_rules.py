@@ -58,14 +58,14 @@ that far and finish the one they rank first, or, for `select`, the smallest set 
 - *regret*: how much worse the best finished trial ends than the best there is; mean over tasks, and *worst*: of one protocol;
 - *winner lost*: the share of replays in which every trial within seed noise of the best was stopped;
 - *tokens*: of training everything; *with references* counts the runs that a rule learned from as if they were trained for it
-  alone. They cost as much as several targets in most of these studies: **with four trials to a study they do not pay**,
-  whatever the rule;
+  alone. In most of these studies three or four trials learn from dozens of runs: **there references do not pay**, whatever
+  the rule;
 - *coverage*: how often the rule's 90 % intervals, at 20 % of training, hold the final loss."""
 
 
-_PROTOCOLS_HEAD = """By protocol, the cheapest references first. Those of our own sweep are smaller models: with them counted it still
-costs less than training everything. Elsewhere they are whole earlier studies at the same size and shorter horizons: there it
-pays only where these exist already. *Lost*: the winner, as above."""
+_PROTOCOLS_HEAD = """By protocol, the cheapest references first. Those of our own sweep are smaller models: with them
+counted it still costs less than training everything. Elsewhere they are whole earlier studies at the same size and shorter
+horizons: there it pays only where these exist already. *Lost*: the winner, as above."""
 _PROTOCOL_COLUMNS = (
     *("protocol", "tasks", "tokens: `select`", "with references", "Hyperband", "ASHA"),
     *("lost: `select`", "Hyperband", "ASHA"),
