@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.choice import require_known
+from bench.methods import METHODS
 from bench.peer_rules import OPTUNA_PRUNERS, RayAsha, optuna_rule
+from bench.picks import picked
 from bench.protocol import Protocol
 from bench.records import load_records
 from bench.rules import Prune, current_top, selected
@@ -146,6 +148,13 @@ def _current_as_many(sweep: Sweep, _clock: Clock, _order: Sequence[int]) -> Outc
     return current_top(sweep, STOP, int(selected(sweep, STOP).completed.sum()))
 
 
+def _picked(name: str, sweep: Sweep, _clock: Clock, _order: Sequence[int]) -> Outcome:
+    return picked(name, STOP, sweep)
+
+
+PICKS = ("transfer", "power_law", "multi_power_law", "multi_power_law_aligned", "surrogate", "landscape")
+"""Methods whose first choice alone is finished; ``landscape`` is this project's forecast."""
+
 CONTENDERS = {
     one.name: one
     for one in (
@@ -153,6 +162,7 @@ CONTENDERS = {
         *(Contender(name, partial(_as_it_goes, partial(optuna_rule, name))) for name in OPTUNA_PRUNERS),
         Contender("ray_asha", partial(_as_it_goes, RayAsha)),
         Contender("current_top1", partial(_current_top, 0.0)),
+        *(Contender(f"{name}_pick", partial(_picked, name), learns=METHODS[name].learns) for name in PICKS),
         Contender("current_quarter", partial(_current_top, 0.25)),
         Contender("current_as_many", _current_as_many),
         Contender("prune", partial(_as_it_goes, Prune), learns=True),

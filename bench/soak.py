@@ -71,6 +71,7 @@ def soak(n_trials: int, seed: int = 0) -> Report:
         took = [second for i in part for second in _trial(study, kinds[i], rng)]
         memory, stopped = _memory_mb(), _count(study, optuna.trial.TrialState.PRUNED)
         tenths.append(Tenth(part.size, 1e3 * float(np.median(took)), 1e3 * float(np.quantile(took, 0.99)), memory, stopped))
+        print(f"{len(tenths)} of {TENTHS}: {tenths[-1]}, after {time.monotonic() - begun:.0f} s", file=sys.stderr)
     return _report(study, pruner, kinds, tuple(tenths), time.monotonic() - begun)
 
 
@@ -145,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of Markdown")
     given = parser.parse_args(arguments)
     report = soak(given.trials, given.seed)
     document: dict[str, Any] = asdict(report)
@@ -154,11 +155,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _text(report: Report) -> str:
-    lines = [f"{report.n_trials} trials in {report.seconds:.0f} s: {report.states}, stopped for {report.reasons}"]
+    """Return the report as Markdown."""
+    states = ", ".join(f"{number:,} {name.lower()}" for name, number in sorted(report.states.items()))
+    reasons = ", ".join(f"{number:,} as `{name}`" for name, number in sorted(report.reasons.items()))
+    lines = [f"{report.n_trials:,} trials in {report.seconds:.0f} s: {states}; stopped {reasons}. "]
+    lines[0] += f"Error budget spent: {report.error_spent:.4f} of 0.05. " + ("Sound." if not report.faults else "Faults:")
+    lines += ["", *(f"- {fault}" for fault in report.faults), *([""] if report.faults else [])]
+    lines += ["| trials so far | median ms a decision | p99 ms | memory, MB | stopped so far |", "|---|---|---|---|---|"]
+    done = 0
     for one in report.tenths:
-        cost = f"{one.median_ms:.2f} ms (p99 {one.p99_ms:.2f}) a decision, {one.memory_mb:.0f} MB"
-        lines.append(f"  {one.trials} trials: {cost}, {one.stopped} stopped")
-    return "\n".join([*lines, *(f"fault: {fault}" for fault in report.faults)] or lines)
+        done += one.trials
+        lines.append(f"| {done:,} | {one.median_ms:.2f} | {one.p99_ms:.1f} | {one.memory_mb:.0f} | {one.stopped} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

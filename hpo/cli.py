@@ -256,12 +256,11 @@ def _resume(path: Path, *, verify: bool, settle: int, as_json: bool) -> None:
 
 
 def _drive(plan: Plan, folder: RunFolder, *, resume: bool, verify: bool, settle: int, as_json: bool) -> None:
-    from rich.console import Console
-
     from hpo.commands.sweep_display import displayed
+    from hpo.commands.whole_tables import print_whole
     from hpo.engine.run_folder import locked
     from hpo.engine.sweep import OutsideError, SweepError, run_sweep
-    from hpo.engine.tables import summary_lines, trials_table, wide_enough
+    from hpo.engine.tables import summary_lines, trials_table
 
     with locked(folder):
         try:
@@ -279,7 +278,7 @@ def _drive(plan: Plan, folder: RunFolder, *, resume: bool, verify: bool, settle:
     if as_json:
         _print_json(result)
     else:
-        wide_enough(Console()).print(trials_table(result))
+        print_whole(trials_table(result))
         typer.echo("\n".join([*summary_lines(result), f"run folder        {folder.path}"]))
 
 

@@ -94,7 +94,7 @@ def _chosen(runs: list[RecordedRun], wanted: Sequence[str] | None) -> list[Recor
 
 
 def _print_report(report: CheckReport) -> None:
-    from rich.console import Console
+    from hpo.commands.whole_tables import print_whole
 
     verdict = {
         True: "collapse",
@@ -102,10 +102,9 @@ def _print_report(report: CheckReport) -> None:
         None: "recipes match" if not report.mismatched else "recipes do not match",
     }
     typer.echo(f"{verdict[report.collapse]}: {report.reason}")
-    console = Console(width=None if Console().is_terminal else 160)
-    console.print(_runs_table(report))
+    print_whole(_runs_table(report))
     if report.spread is not None:
-        console.print(_spread_table(report))
+        print_whole(_spread_table(report))
 
 
 def _runs_table(report: CheckReport) -> Table:

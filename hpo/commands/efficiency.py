@@ -82,6 +82,7 @@ def scaling_command(
     step: Step = None,
     tokens: Tokens = None,
     lr: LearningRate = None,
+    tpp: Annotated[float | None, typer.Option(help="Only models of these tokens per parameter, to 5 %.")] = None,
     at: Annotated[str | None, typer.Option(help="FLOPs to predict the loss (or accuracy) at, comma-separated.")] = None,
     extrapolate: Annotated[bool, typer.Option("--extrapolate", help="Answer --at outside the range of the models.")] = False,
     output: Annotated[
@@ -96,7 +97,7 @@ def scaling_command(
     from hpo.core.frontier import CELERITY_MODELS
 
     with input_errors():
-        read = read_models(runs, models, _columns(metric, step, tokens, lr), default=CELERITY_MODELS)
+        read = read_models(runs, models, _columns(metric, step, tokens, lr), default=CELERITY_MODELS).at_tpp(tpp)
         fit = read.fit()
         document = {
             "law": fit.to_dict(LEVEL),
@@ -297,8 +298,6 @@ def _write_figure(path: Path, svg: str) -> None:
 
 
 def _print_table(table: Table) -> None:
-    from rich.console import Console
+    from hpo.commands.whole_tables import print_whole
 
-    from hpo.engine.tables import wide_enough
-
-    wide_enough(Console()).print(table)
+    print_whole(table)

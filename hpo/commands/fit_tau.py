@@ -169,11 +169,11 @@ def _lines(document: dict[str, Any]) -> list[str]:
         lines.append(f"{n_too_few} sweeps of fewer than three tau left out")
     law = document["law"]
     low, high = law["exponent_interval"]
-    kept = "" if law["exponent_is_fitted"] else " (given)"
+    fitted = law["exponent_is_fitted"]
     lines.append(
-        f"tau = {law['coefficient']:.4g} · tpp^{law['exponent']:.4g}{kept} on tpp {law['low']:.4g} to {law['high']:.4g}; 90 %: "
+        f"tau = {law['coefficient']:.4g} · tpp^{law['exponent']:.4g} on tpp {law['low']:.4g} to {law['high']:.4g}; 90 %: "
         f"coefficient {law['coefficient_interval'][0]:.3g} to {law['coefficient_interval'][1]:.3g}, "
-        f"exponent {low:.3g} to {high:.3g}"
+        + (f"exponent {low:.3g} to {high:.3g}" if fitted else "exponent as given")
     )
     for one in document["predictions"]:
         mark = " (extrapolated)" if one["extrapolated"] else ""

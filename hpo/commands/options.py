@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hpo.commands.output import fail
+from hpo.core.out_of_range import OutsideRangeError
+
+WAY_ON = "; --extrapolate goes on all the same"
+"""Said after what lies outside the range that was measured."""
 
 
 @contextmanager
@@ -13,6 +17,8 @@ def input_errors() -> Iterator[None]:
     """Turn a ``ValueError`` of the block, always the user's input here, into one line and exit code 2."""
     try:
         yield
+    except OutsideRangeError as error:
+        fail(f"{error}{WAY_ON}", 2)
     except ValueError as error:
         fail(str(error), 2)
 

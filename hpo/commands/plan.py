@@ -107,12 +107,10 @@ def _schedule(text: str | None) -> Any:
 
 
 def _show(made: FamilyPlan) -> None:
-    from rich.console import Console
-
-    from hpo.engine.tables import wide_enough
+    from hpo.commands.whole_tables import print_whole
 
     document = made.document()
-    wide_enough(Console()).print(plan_table(document["recipes"]))
+    print_whole(plan_table(document["recipes"]))
     for note in document["notes"]:
         typer.echo(f"· {note}")
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from hpo.commands.law_files import read_law
+from hpo.commands.options import WAY_ON
 from hpo.commands.plan_sizes import FamilySize, sizes_of
 from hpo.commands.plan_spec import PlanSpec
 from hpo.core.laws import LOSS_LAWS, TAU_LAWS
+from hpo.core.out_of_range import OutsideRangeError
 from hpo.core.plan_notes import plan_notes
 from hpo.core.planning import PlannedRun, Rules, plan_run
 from hpo.core.power_law import PowerLaw
@@ -72,7 +74,7 @@ def build_plan(spec: PlanSpec) -> FamilyPlan:
                 runs.append(plan_run(one.size, rules, name=name, **horizon))
             except ValueError as error:
                 where = "" if name in str(error) or len(of_this) == 1 else f", for {name}"
-                raise InputError(f"{restated(error)}{where}") from None
+                raise InputError(f"{restated(error)}{where}{_way_on(error)}") from None
             sizes.append(one)
     family = _family_notes(spec, runs) + _base_shape_notes(spec)
     return FamilyPlan(spec, rules, tuple(runs), tuple(sizes), (*notes, *family, *plan_notes(runs, rules)))
@@ -86,7 +88,7 @@ def _compute(spec: PlanSpec) -> tuple[float | None, list[str]]:
     try:
         flops = law.inverse(spec.target_loss, extrapolate=spec.extrapolate)
     except ValueError as error:
-        raise InputError(f"target_loss: {error}") from None
+        raise InputError(f"target_loss: {error}{_way_on(error)}") from None
     notes = [f"loss {spec.target_loss:g} takes {flops:.3g} FLOPs by {law.source}, for that family's data and tokeniser"]
     if law.low is None:
         notes.append(f"warning: the range of compute of {law.source} is not published: the budget may be an extrapolation")
@@ -128,7 +130,11 @@ def _rules(spec: PlanSpec) -> Rules:
             extrapolate=spec.extrapolate,
         )
     except ValueError as error:
-        raise restated(error) from None
+        raise InputError(f"{restated(error)}{_way_on(error)}") from None
+
+
+def _way_on(error: ValueError) -> str:
+    return WAY_ON if isinstance(error, OutsideRangeError) else ""
 
 
 def _law(name: str, known: dict[str, PowerLaw], key: str) -> PowerLaw:

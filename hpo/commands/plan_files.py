@@ -16,6 +16,8 @@ from hpo.engine.config import InputError, parse_config
 
 PROXY_SETTINGS = 6
 """Settings each proxy size is trained at: enough for the shape and the landscape, half a grid of nine."""
+RATES, RATE_REACH = 9, 10.0
+"""Rates of a sweep about a planned one, and how far they reach on either side: as many, as far, as the space ``lr`` has."""
 
 
 def write_plan(path: Path, plan: FamilyPlan) -> str:
@@ -32,7 +34,8 @@ def write_plan(path: Path, plan: FamilyPlan) -> str:
         config = yaml.safe_dump(sweep_config(plan), sort_keys=False, allow_unicode=True, width=120)
         commented = "".join(f"# {line}".rstrip() + "\n" for line in recipes.splitlines())
         text = f"# A sweep: hpo sweep {path.name}\n{config}\n# The plan it comes from:\n{commented}"
-        said = f"{path}: a sweep over lr for {plan.runs[-1].name}; go on with: hpo sweep {path}"
+        about = "" if plan.spec.lr is None else f", about {plan.spec.lr:g},"
+        said = f"{path}: a sweep over lr{about} for {plan.runs[-1].name}; go on with: hpo sweep {path}"
     else:
         text, said = recipes, f"{path}: recipes, not a sweep: {reason}"
     try:
@@ -65,7 +68,8 @@ def not_one_sweep(plan: FamilyPlan) -> str | None:
 def sweep_config(plan: FamilyPlan) -> dict[str, Any]:
     """Return the configuration of the sweep that tunes the largest size at the planned tpp, batch, τ and schedule.
 
-    The learning rate is searched at the planned τ (the decay follows); the smaller sizes are the proxies.
+    The learning rate is searched at the planned τ (the decay follows), about the planned rate if there is one; the smaller
+    sizes are the proxies.
     """
     order = sorted(range(len(plan.runs)), key=lambda k: plan.runs[k].recipe.flops or 0.0)
     target, run = plan.sizes[order[-1]], plan.runs[order[-1]]
@@ -84,7 +88,7 @@ def sweep_config(plan: FamilyPlan) -> dict[str, Any]:
         "model": {key: value for key, value in model.items() if value is not None},
         "data": {**spec.data.model_dump(exclude_none=True), "seq_len": run.size.seq_len},
         "training": training,
-        "search": {"space": "lr"},
+        "search": {"space": "lr" if spec.lr is None else _rates_about(spec.lr)},
         "proxies": {"sizes": [_differing(plan.sizes[k].model or {}, model) for k in order[:-1]], "settings": PROXY_SETTINGS},
     }
     if spec.flops_per_s is not None:
@@ -93,6 +97,12 @@ def sweep_config(plan: FamilyPlan) -> dict[str, Any]:
         config["price_per_hour"] = spec.price_per_hour
     parse_config(config)
     return config
+
+
+def _rates_about(lr: float) -> dict[str, Any]:
+    """Return a search space whose middle is ``lr``."""
+    rates = {"type": "float", "low": lr / RATE_REACH, "high": lr * RATE_REACH, "log": True, "points": RATES}
+    return {"description": f"peak learning rate, about the planned {lr:g}", "parameters": {"lr": rates}}
 
 
 def _differing(model: dict[str, Any], target: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,9 @@ def plan_proxies(
         float | None,
         typer.Option(help="Wanted probability that the best candidate goes to the end; default 1 − stopping.alpha."),
     ] = None,
-    budget: Annotated[float | None, typer.Option(metavar="FLOPS", help="Most FLOPs to be spent, proxies included.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(metavar="FLOPS", help="FLOPs that the sweep never exceeds, proxies included.")
+    ] = None,
     model: Annotated[
         Path | None, typer.Option(metavar="MODEL.json", help="Finished runs of the family, of hpo fit or a sweep.")
     ] = None,
@@ -74,7 +76,7 @@ def _write(path: Path, config: SweepConfig, document: dict[str, Any]) -> str:
     best = document["best"]
     data = config.model_dump(mode="json")
     data["proxies"] = {"sizes": best["sizes"], "settings": best["settings"]} if best["sizes"] else None
-    data["stopping"] |= {"rule": "select", "at": best["stop_at"], "keep_max": best["keep_max"]}
+    data["stopping"] |= {"rule": "select", "at": best["stop_at"], "rungs": [], "keep_max": best["keep_max"]}
     data["stopping"]["alpha"] = round(1.0 - document["wanted_p_best"], 9)
     if not best["sizes"]:
         raise InputError.at("--output", "a design with proxies: a sweep does not read --model", "one without")
@@ -87,14 +89,20 @@ def _write(path: Path, config: SweepConfig, document: dict[str, Any]) -> str:
 
 
 def _show(document: dict[str, Any]) -> None:
-    from rich.console import Console
+    from hpo.commands.whole_tables import print_whole
+    from hpo.engine.tables import design_text
 
-    from hpo.engine.tables import design_text, wide_enough
-
-    wide_enough(Console()).print(designs_table(document))
+    print_whole(designs_table(document))
     typer.echo(f"best              {design_text(document['best'])}")
     saved, even = document["best"]["saved_fraction"], document["best"]["break_even_trials"]
-    typer.echo(f"against           a full sweep of {document['best']['flops_full_sweep']:.2e} FLOPs: {saved:.0%} saved")
+    typer.echo(
+        f"against           a full sweep of {document['best']['flops_full_sweep']:.2e} FLOPs: {saved:.0%} saved expected"
+    )
+    if document["budget"] is not None:
+        besides = (
+            "" if document["configured"] is None else f"; as configured up to {document['configured']['flops']['at_most']:.2e}"
+        )
+        typer.echo(f"budget            {document['budget']:.2e} FLOPs, which no sweep so designed exceeds{besides}")
     typer.echo(f"break-even        from {even} candidates on")
     typer.echo(f"assuming          {document['assumes']}")
     for note in document["notes"]:
@@ -108,8 +116,20 @@ def designs_table(document: dict[str, Any]) -> Table:
     from hpo.engine.tables import size_text
 
     table = Table(title=f"cheapest designs for P(best) {document['wanted_p_best']:g}", title_justify="left")
-    for name in ("", "proxies", "settings", "stop", "P(best)", "kept", "regret %", "P of one", "FLOPs", "saved", "pays from"):
-        table.add_column(name, justify="left" if name in ("", "proxies") else "right", no_wrap=True)
+    for name in (
+        "judged at",
+        "proxies",
+        "settings",
+        "P(best)",
+        "kept",
+        "regret %",
+        "P of one",
+        "FLOPs",
+        "at most",
+        "saved",
+        "pays from",
+    ):
+        table.add_column(name, justify="left" if name in ("judged at", "proxies") else "right", no_wrap=True)
     rows = [("best" if one == document["best"] else "", one) for one in document["by_stop"]]
     if not any(mark for mark, _ in rows):
         rows.append(("best", document["best"]))
@@ -118,15 +138,15 @@ def designs_table(document: dict[str, Any]) -> Table:
     for mark, one in rows:
         even = "" if one["break_even_trials"] is None else str(one["break_even_trials"])
         table.add_row(
-            mark,
+            f"{one['stop_at']:.0%} {mark}".strip(),
             " ".join(size_text(size) for size in one["sizes"]) or "those of the model",
             str(one["settings"]),
-            f"{one['stop_at']:.0%}",
             f"{one['p_best']:.2f}",
             f"{one['kept']:.1f}",
             f"{one['regret_pct']:.2f}",
             f"{one['p_best_of_pick']:.2f}",
             f"{one['flops']['total']:.2e}",
+            f"{one['flops']['at_most']:.2e}",
             f"{one['saved_fraction']:.0%}",
             even,
             style="bold" if mark == "best" else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,8 @@ from hpo.adapters.curve_files import RecordedRun, read_runs
 from hpo.core.frontier import TrainedModel
 from hpo.core.power_law import PowerLawFit, fit_power_law
 from hpo.engine.config import InputError
+
+_SAME_TPP = 1.05
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,27 @@ class Models:
     def notes(self) -> list[str]:
         """Return what is doubtful about one law through all models."""
         tpp = [m.n_tokens / m.n_params for m in self.models if m.n_tokens is not None and m.n_params is not None]
-        if not tpp or max(tpp) < 1.05 * min(tpp):
+        if not tpp or max(tpp) < _SAME_TPP * min(tpp):
             return []
-        return [f"warning: models of {min(tpp):.3g} to {max(tpp):.3g} tpp are pooled; a law of compute holds at one tpp"]
+        pooled = f"models of {min(tpp):.3g} to {max(tpp):.3g} tpp are pooled"
+        return [f"warning: {pooled}; a law of compute holds at one tpp: choose it by --tpp"]
+
+    def at_tpp(self, tpp: float | None) -> Models:
+        """Return the models trained for ``tpp`` tokens per parameter, to 5 %, all for None.
+
+        Raises
+        ------
+        InputError
+            None of them.
+        """
+        if tpp is None:
+            return self
+        theirs = [m.n_tokens / m.n_params if m.n_tokens and m.n_params else math.nan for m in self.models]
+        chosen = tuple(m for m, own in zip(self.models, theirs, strict=True) if tpp / _SAME_TPP < own < tpp * _SAME_TPP)
+        if not chosen:
+            found = ", ".join(dict.fromkeys(f"{own:.3g}" for own in sorted(theirs) if own > 0)) or "not known"
+            raise InputError.at("--tpp", "tokens per parameter of some models", f"{tpp:g}, where theirs are {found}")
+        return Models(chosen, self.is_accuracy)
 
     def fit(self) -> PowerLawFit:
         """Return the power law of compute through the losses, or through 100 − accuracy."""
@@ -59,8 +80,8 @@ class Models:
 def read_models(runs: list[str] | None, table: Path | None, columns: Columns, *, default: Sequence[TrainedModel]) -> Models:
     """Return the models of curve files or of a table, or else the published ones in ``default``.
 
-    Of runs that share size and tokens (a sweep) the best one counts. A metric that is maximised is an accuracy: in percent, or
-    as a share where no run exceeds 1.
+    Of runs that share size and tokens (a sweep), to 1 %, the best one counts. A metric that is maximised is an accuracy: in
+    percent, or as a share where no run exceeds 1.
 
     Raises
     ------
@@ -78,14 +99,13 @@ def _from_runs(paths: list[str], columns: Columns) -> Models:
     runs = read_runs(paths, metric=columns.loss, columns=columns)
     is_accuracy = any(run.metric.mode == "max" for run in runs)
     sign = -1.0 if is_accuracy else 1.0
-    best: dict[tuple[float, float], TrainedModel] = {}
-    for model in filter(None, map(_of_run, runs)):
-        key = (model.n_params or 0.0, model.n_tokens or 0.0)
-        if key not in best or sign * model.quality < sign * best[key].quality:
-            best[key] = model
+    best: list[TrainedModel] = []
+    for model in sorted(filter(None, map(_of_run, runs)), key=lambda model: sign * model.quality):
+        if not any(_is_same_size(model, other) for other in best):
+            best.append(model)
     if not best:
         raise InputError.at("RUNS", "finished runs with known n_params and total_tokens", "none")
-    models = tuple(best.values())
+    models = tuple(sorted(best, key=lambda model: model.flops))
     return Models(_in_percent(models) if is_accuracy else models, is_accuracy)
 
 
@@ -96,6 +116,12 @@ def _of_run(run: RecordedRun) -> TrainedModel | None:
         return None
     sizes = {"n_params": recipe.n_params, "n_tokens": recipe.n_tokens}
     return TrainedModel(name=run.run_id, flops=recipe.flops, quality=final, source=run.family, **sizes)
+
+
+def _is_same_size(one: TrainedModel, other: TrainedModel) -> bool:
+    """True if parameters and tokens agree to 1 %: whole steps of another batch move the tokens by as much."""
+    pairs = ((one.n_params, other.n_params), (one.n_tokens, other.n_tokens))
+    return all(math.isclose(a or 0.0, b or 0.0, rel_tol=0.01) for a, b in pairs)
 
 
 def _in_percent(models: tuple[TrainedModel, ...]) -> tuple[TrainedModel, ...]:
@@ -110,7 +136,7 @@ def _from_table(path: Path) -> Models:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError):
-        raise InputError.at("--models", "a readable CSV file", path) from None
+        raise InputError.at("--models", "a readable CSV file", str(path)) from None
     columns = set(rows[0]) if rows else set()
     quality = "accuracy" if "accuracy" in columns else "loss"
     if not {"name", "flops", quality} <= columns:

@@ -322,12 +322,16 @@ def _start(finals: FloatArray, typical: FloatArray) -> FloatArray:
 
 _PRIOR_SD = np.array([1.0, 1.5])
 _LENGTH_SD = 0.8
+_ABSURD = 40.0
+"""A line search may ask for hyperparameters this many e-folds from the priors' centre, or for ones that overflow."""
 
 
 def _objective(
     theta: FloatArray, y: FloatArray, squared: FloatArray, bowl: FloatArray, centre: FloatArray
 ) -> tuple[float, FloatArray]:
     """Return the negative log posterior of the hyperparameters and its gradient; the mean is profiled out."""
+    if np.max(np.abs(theta - centre)) > _ABSURD:
+        return 1e10, np.zeros_like(theta)
     n = y.size
     scales = np.exp(theta[2:])
     kernel = math.exp(2 * theta[0]) * np.exp(-0.5 * np.tensordot(scales**-2.0, squared, axes=1))

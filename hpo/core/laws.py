@@ -34,6 +34,13 @@ TAU_LAWS = {
 }
 """Optimal τ against tokens per parameter. Both come from one group; the range is that of Celerity's use of the law."""
 
+TAU_RANGE = (
+    min(law.at(law.high) for law in TAU_LAWS.values() if law.high is not None) / 2,
+    max(law.at(law.low) for law in TAU_LAWS.values() if law.low is not None) * 2,
+)
+"""What the published laws give over their range of tokens per parameter, and a factor of two beyond: they differ by a quarter
+among themselves."""
+
 OPTIMAL_BATCH = PowerLaw(
     coefficient=0.0306, exponent=0.383, x_name="n_tokens", y_name="optimal batch", source="arXiv 2505.13738 as quoted"
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hpo.core.laws import TAU_LAWS
+from hpo.core.laws import TAU_LAWS, TAU_RANGE
 from hpo.core.planning import AGREE, PlannedRun, Rules
 from hpo.core.power_law import PowerLaw
 
@@ -34,7 +34,7 @@ def _batch_notes(runs: Sequence[PlannedRun], rules: Rules) -> list[str]:
 
 def _tau_notes(runs: Sequence[PlannedRun], rules: Rules) -> list[str]:
     if not isinstance(rules.tau, PowerLaw):
-        return _given_tau_notes(runs)
+        return [*_strange_tau_notes(rules.tau), *_given_tau_notes(runs)]
     law = rules.tau
     notes = [f"tau = {law.coefficient:.4g}·tpp^{law.exponent:.4g} ({law.source}, measured on tpp {law.range_text})"]
     if law in TAU_LAWS.values() and rules.schedule.name != "linear":
@@ -45,6 +45,13 @@ def _tau_notes(runs: Sequence[PlannedRun], rules: Rules) -> list[str]:
     if outside:
         notes.append(f"warning: tau is extrapolated at tpp {', '.join(f'{x:.4g}' for x in outside)}: outside {law.range_text}")
     return notes
+
+
+def _strange_tau_notes(tau: float) -> list[str]:
+    low, high = TAU_RANGE
+    if low <= tau <= high:
+        return []
+    return [f"warning: tau {tau:.3g} is extrapolated: the published laws were measured on [{low:.3g}, {high:.3g}] at most"]
 
 
 def _given_tau_notes(runs: Sequence[PlannedRun]) -> list[str]:

@@ -13,7 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hpo.core.laws import TAU_LAWS, critical_batch_tokens, optimal_batch_tokens, sequences_of, sqrt_batch_tokens
+from hpo.core.laws import (
+    TAU_LAWS,
+    TAU_RANGE,
+    critical_batch_tokens,
+    optimal_batch_tokens,
+    sequences_of,
+    sqrt_batch_tokens,
+)
+from hpo.core.out_of_range import OutsideRangeError
 from hpo.core.power_law import PowerLaw
 from hpo.core.recipe import Recipe
 from hpo.core.schedules import Schedule, schedule
@@ -83,7 +91,12 @@ class Rules:
     critical_batch : float, optional
         B_crit in tokens, where it was measured; the published law otherwise.
     extrapolate : bool
-        Whether a law may be used outside the range it was measured on.
+        Whether a law may be used outside the range it was measured on, and a τ outside :data:`~hpo.core.laws.TAU_RANGE`.
+
+    Raises
+    ------
+    ValueError
+        Quantities that are not positive; :class:`~hpo.core.out_of_range.OutsideRangeError` for such a τ.
     """
 
     tau: float | PowerLaw
@@ -99,11 +112,18 @@ class Rules:
     def __post_init__(self) -> None:
         if not isinstance(self.tau, PowerLaw):
             require_positive("tau", self.tau)
+            self._require_known_tau(self.tau)
         if not isinstance(self.batch, str):
             require_positive("batch", self.batch)
         for name in ("lr", "warmup_max_tokens", "critical_batch"):
             if getattr(self, name) is not None:
                 require_positive(name, getattr(self, name))
+
+    def _require_known_tau(self, tau: float) -> None:
+        low, high = TAU_RANGE
+        if not (self.extrapolate or low <= tau <= high):
+            measured = f"[{low:.3g}, {high:.3g}], within a factor of two of what the published laws were measured on"
+            raise OutsideRangeError(f"tau must lie in {measured}; found {tau:g}")
 
 
 @dataclass(frozen=True, kw_only=True)

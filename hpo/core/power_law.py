@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from hpo.core.out_of_range import OutsideRangeError
+
 FloatArray = NDArray[np.float64]
 
 EDGE = 0.01
@@ -61,12 +63,14 @@ class PowerLaw:
         Raises
         ------
         ValueError
-            x not finite and positive, or outside the range while ``extrapolate`` is False.
+            x not finite and positive; as :class:`~hpo.core.out_of_range.OutsideRangeError`, x outside the range while
+            ``extrapolate`` is False.
         """
         if not (math.isfinite(x) and x > 0):
             raise ValueError(f"{self.x_name} must be finite and above 0; found {x!r}")
         if not (extrapolate or self.covers(x)):
-            raise ValueError(f"{self.x_name} must lie in {self.range_text} for {self.y_name} by {self.source}; found {x:g}")
+            where = f"{self.range_text} for {self.y_name} by {self.source}"
+            raise OutsideRangeError(f"{self.x_name} must lie in {where}; found {x:g}")
         return float(self.coefficient * x**self.exponent)
 
     def inverse(self, y: float, *, extrapolate: bool = False) -> float:
@@ -78,7 +82,7 @@ class PowerLaw:
         x = float((y / self.coefficient) ** (1.0 / self.exponent))
         if not (extrapolate or self.covers(x)):
             found = f"{y:g}, at {self.x_name} {x:.3g}"
-            raise ValueError(
+            raise OutsideRangeError(
                 f"{self.y_name} must be reached at {self.x_name} in {self.range_text} by {self.source}; found {found}"
             )
         return x
@@ -86,7 +90,7 @@ class PowerLaw:
     @property
     def range_text(self) -> str:
         """The range as text."""
-        low, high = ("?" if end is None else f"{end:g}" for end in (self.low, self.high))
+        low, high = ("?" if end is None else f"{end:.4g}" for end in (self.low, self.high))
         return f"[{low}, {high}]"
 
     def to_dict(self) -> dict[str, Any]:

@@ -90,12 +90,12 @@ class Outlook:
         The same if only the likeliest one went on.
     flops_proxies, flops_candidates, flops_finishing : float
         Expected: of all proxies, of every candidate up to the stop, and of those kept beyond it.
+    flops_at_most : float
+        Of all, if as many go on as may (``keep_max``, or every one), the dearest ones.
     flops_full_sweep : float
         Of every candidate to its end, without proxies.
     break_even_trials : int or None
         Candidates from which on the sweep costs less than that.
-    p_best_by_count : tuple of float
-        P(best among those kept) if a fixed number went on: 1, 2, … n.
     """
 
     p_best: float
@@ -106,9 +106,9 @@ class Outlook:
     flops_proxies: float
     flops_candidates: float
     flops_finishing: float
+    flops_at_most: float
     flops_full_sweep: float
     break_even_trials: int | None
-    p_best_by_count: tuple[float, ...]
 
     @property
     def flops(self) -> float:
@@ -126,7 +126,7 @@ class Outlook:
         parts = {name: getattr(self, f"flops_{name}") for name in ("proxies", "candidates", "finishing")}
         return {
             **found,
-            "flops": {**parts, "total": self.flops},
+            "flops": {**parts, "total": self.flops, "at_most": self.flops_at_most},
             "flops_full_sweep": self.flops_full_sweep,
             "saved_fraction": self.saved_fraction,
             "break_even_trials": self.break_even_trials,
@@ -158,6 +158,7 @@ def outlook(
     errors = alignment_covariance(candidates, proxies, stop, known)
     sweeps = _simulate(candidates, proxies, errors, known, keeping, rng, n_sweeps)
     parts = _costs(candidates, proxies, stop, float(np.mean(sweeps.kept)))
+    most = min(keeping.keep_max or len(candidates), len(candidates))
     rows = np.arange(n_sweeps)
     return Outlook(
         p_best=float(np.mean(sweeps.found[rows, sweeps.kept - 1])),
@@ -165,7 +166,7 @@ def outlook(
         regret_pct=100.0 * float(np.mean(np.expm1(sweeps.regret[rows, sweeps.kept - 1]))),
         p_best_of_pick=float(np.mean(sweeps.found[:, 0])),
         regret_of_pick_pct=100.0 * float(np.mean(np.expm1(sweeps.regret[:, 0]))),
-        p_best_by_count=tuple(np.mean(sweeps.found, axis=0).tolist()),
+        flops_at_most=float(costs_by_count(candidates, proxies, stop)[most - 1]),
         **parts,
     )
 
@@ -174,6 +175,12 @@ def cheapest_outcome(candidates: Sequence[Trial], proxies: Sequence[Trial], stop
     """Return the FLOPs of a design that lets one candidate go on: none costs less."""
     parts = _costs(candidates, proxies, stop, 1.0)
     return float(parts["flops_proxies"] + parts["flops_candidates"] + parts["flops_finishing"])
+
+
+def costs_by_count(candidates: Sequence[Trial], proxies: Sequence[Trial], stop: float) -> FloatArray:
+    """Return the FLOPs of a design whose 1, 2, … n dearest candidates go on, shape (n,): no sweep of so many costs more."""
+    flops = np.sort([c.flops for c in candidates])[::-1]
+    return np.asarray(sum(p.flops for p in proxies) + stop * flops.sum() + (1.0 - stop) * np.cumsum(flops), dtype=np.float64)
 
 
 def alignment_covariance(candidates: Sequence[Trial], proxies: Sequence[Trial], stop: float, known: Knowledge) -> FloatArray:

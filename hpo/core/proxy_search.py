@@ -16,7 +16,7 @@ import numpy as np
 
 from hpo.core.coordinates import size_coordinate
 from hpo.core.proxy_beliefs import Knowledge
-from hpo.core.proxy_design import N_SWEEPS, Keeping, Outlook, Trial, cheapest_outcome, outlook
+from hpo.core.proxy_design import N_SWEEPS, Keeping, Outlook, Trial, cheapest_outcome, costs_by_count, outlook
 
 STOPS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 COUNTS = (3, 4, 6, 8, 12, 16, 24, 32)
@@ -29,7 +29,10 @@ The variances do not know of families that have hardly begun to collapse. On our
 e-folds away (48k and 100k parameters for 171k), and not from 8 (28k and 48k): ``bench/LOG.md``.
 """
 SHORT = 0.02
-"""A simulated P(best) this much below the wanted one may be chance."""
+"""A simulated P(best) this much below the wanted one may be chance, and counts as reached.
+
+It is two standard errors of a P(best) of 0.95 over :data:`hpo.core.proxy_design.N_SWEEPS` sweeps.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +50,7 @@ class Design:
     outlook : Outlook
         What that finds and costs.
     keep_max : int or None
-        Cap on those that go on, where the budget asks for one.
+        Cap on those that go on: the sweep's own, or fewer where the budget asks for it.
     """
 
     sizes: tuple[int, ...]
@@ -81,6 +84,8 @@ class Space:
         Fewer proxies (finished runs included) judge nobody.
     earliest : float
         No stop before this fraction.
+    budget : float, optional
+        FLOPs that no sweep may exceed, whatever its candidates show: each design is capped at those that may go on for so much.
     """
 
     candidates: tuple[Trial, ...]
@@ -91,6 +96,7 @@ class Space:
     groups: tuple[tuple[int, ...], ...]
     min_proxies: int = 3
     earliest: float = 0.0
+    budget: float | None = None
 
     @property
     def wanted(self) -> float:
@@ -106,6 +112,18 @@ class Space:
         """Sweeps simulated for each design while searching."""
         fewest, most = N_SEARCH
         return max(fewest, min(most, 64 * most // len(self.candidates)))
+
+    def keeping_of(self, sizes: Sequence[int], settings: int, stop: float) -> Keeping | None:
+        """Return whom a design lets go on within the budget, None if that does not pay for ``keep_min`` of the dearest."""
+        if self.budget is None:
+            return self.keeping
+        costs = costs_by_count(self.candidates, self.proxies(sizes, settings), stop)
+        paid = int(np.searchsorted(costs, self.budget * (1 + 1e-9), side="right"))
+        if paid < self.keeping.keep_min:
+            return None
+        if paid == len(costs):
+            return self.keeping
+        return replace(self.keeping, keep_max=min(paid, self.keeping.keep_max or paid))
 
     def proxies(self, sizes: Sequence[int], settings: int) -> list[Trial]:
         """Return the proxies of a design."""
@@ -144,29 +162,24 @@ def cheapest_designs(space: Space, seed: int, stops: Sequence[float] = STOPS) ->
     return sorted((d for d in found if d is not None), key=lambda d: d.outlook.flops)
 
 
-def best_within(space: Space, budget: float, seed: int, stops: Sequence[float] = STOPS) -> Design | None:
-    """Return the design of the highest P(best) for at most ``budget`` FLOPs, None if none is that cheap.
-
-    As many go on as the budget lets.
-    """
-    best: tuple[float, float, Design] | None = None
+def best_within(space: Space, seed: int, stops: Sequence[float] = STOPS) -> Design | None:
+    """Return the design of the highest P(best) within the budget of ``space``, None if it is too small for any."""
+    best: Design | None = None
     for stop in space.stops(stops):
         for sizes, settings in space.plans():
-            proxies = space.proxies(sizes, settings)
-            if cheapest_outcome(space.candidates, proxies, stop) > budget:
-                continue
             made = _judge(space, sizes, settings, stop, seed, space.n_search)
-            keep = _affordable(made, len(space.candidates), budget)
-            key = (made.p_best_by_count[keep - 1], -made.flops)
-            if best is None or key > best[:2]:
-                best = (*key, Design(sizes=sizes, settings=settings, stop=stop, outlook=made, keep_max=keep))
-    return None if best is None else _judged_again(space, best[2], seed)
+            if made is not None and (best is None or _finds_more(made, best)):
+                best = made
+    return None if best is None else judged(space, best.sizes, best.settings, best.stop, seed + 1)
 
 
-def judged(space: Space, sizes: Sequence[int], settings: int, stop: float, seed: int) -> Design:
-    """Return one design with its outlook."""
-    made = _judge(space, sizes, settings, stop, seed, N_SWEEPS)
-    return Design(sizes=tuple(sizes), settings=settings, stop=stop, outlook=made, keep_max=space.keeping.keep_max)
+def judged(space: Space, sizes: Sequence[int], settings: int, stop: float, seed: int) -> Design | None:
+    """Return one design with its outlook, None if the budget is too small for it."""
+    return _judge(space, sizes, settings, stop, seed, N_SWEEPS)
+
+
+def _finds_more(one: Design, other: Design) -> bool:
+    return (one.outlook.p_best, -one.outlook.flops) > (other.outlook.p_best, -other.outlook.flops)
 
 
 def _cheapest_at(space: Space, stop: float, seed: int) -> Design | None:
@@ -178,27 +191,23 @@ def _cheapest_at(space: Space, stop: float, seed: int) -> Design | None:
     for bound, sizes, settings in sorted(bounds):
         if best is not None and bound >= best.outlook.flops:
             break
-        made = _judge(space, sizes, settings, stop, seed, space.n_search)
-        if made.p_best >= space.wanted - SHORT and (best is None or made.flops < best.outlook.flops):
+        if _is_better(space, _judge(space, sizes, settings, stop, seed, space.n_search), best):
             found = judged(space, sizes, settings, stop, seed + 1)  # afresh: the best of many noisy estimates is too good
-            if found.outlook.p_best >= space.wanted - SHORT and (best is None or found.outlook.flops < best.outlook.flops):
-                best = found
+            best = found if _is_better(space, found, best) else best
     return best
 
 
-def _judged_again(space: Space, design: Design, seed: int) -> Design:
-    keeping = replace(space.keeping, keep_max=design.keep_max)
-    again = replace(space, keeping=keeping)
-    return replace(design, outlook=_judge(again, design.sizes, design.settings, design.stop, seed + 1, N_SWEEPS))
+def _is_better(space: Space, design: Design | None, best: Design | None) -> bool:
+    """True if a design within the budget reaches the wanted P(best) for less than the best one so far."""
+    if design is None or design.outlook.p_best < space.wanted - SHORT:
+        return False
+    return best is None or design.outlook.flops < best.outlook.flops
 
 
-def _judge(space: Space, sizes: Sequence[int], settings: int, stop: float, seed: int, n_sweeps: int) -> Outlook:
+def _judge(space: Space, sizes: Sequence[int], settings: int, stop: float, seed: int, n_sweeps: int) -> Design | None:
+    keeping = space.keeping_of(sizes, settings, stop)
+    if keeping is None:
+        return None
     proxies = space.proxies(sizes, settings)
-    rng = np.random.default_rng(seed)
-    return outlook(space.candidates, proxies, stop, space.known, space.keeping, rng, n_sweeps)
-
-
-def _affordable(made: Outlook, n: int, budget: float) -> int:
-    """Return how many may go on within a budget that pays for one at least."""
-    each = (made.flops_full_sweep - made.flops_candidates) / n
-    return max(1, min(n, int((budget - made.flops_proxies - made.flops_candidates) / each)))
+    made = outlook(space.candidates, proxies, stop, space.known, keeping, np.random.default_rng(seed), n_sweeps)
+    return Design(sizes=tuple(sizes), settings=settings, stop=stop, outlook=made, keep_max=keeping.keep_max)

@@ -7,11 +7,14 @@ spends: ``--verify`` runs, which only check it, and steps repeated after a crash
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hpo.engine.plan import Plan, Run
+
+_WHOLE = 1e-9
+"""A number this little below a whole one is whole: powers and roots leave it so."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +102,10 @@ class Estimate:
 
     Attributes
     ----------
-    kept : int
-        How many candidates are assumed to go on to their end.
+    kept : float
+        How many candidates are expected to go on to their end.
     kept_at : dict
-        How many are assumed to go on after each look, by its fraction of training; empty under the rule ``prune``.
+        How many are expected to go on after each look, by its fraction of training; empty under the rule ``prune``.
     hours, hours_full_sweep : float or None
         Wall-clock, with as many trials at once as allowed; None without ``resources.flops_per_s``.
     price, price_full_sweep : float or None
@@ -110,8 +113,8 @@ class Estimate:
     """
 
     spending: Spending
-    kept: int
-    kept_at: dict[float, int]
+    kept: float
+    kept_at: dict[float, float]
     n_proxies: int
     hours: float | None
     hours_full_sweep: float | None
@@ -127,31 +130,24 @@ class Estimate:
 def estimate(plan: Plan, n_at_once: int, expected_kept: float | None = None) -> Estimate:
     """Return the expected cost of ``plan`` with ``n_at_once`` trials at a time.
 
-    So many candidates go on as are expected to (:mod:`hpo.engine.outlook`), rounded; where that is not known ``keep_max`` (or
+    So many candidates go on as are expected to (:mod:`hpo.engine.outlook`); where that is not known ``keep_max`` (or
     ``keep_min``), and under a rule without rounds the first ``n_at_once``, as there is nothing to stop them by. With rungs,
-    each look is assumed to leave the same share of those before it. The dearest are assumed to go on.
+    each look is assumed to leave the same share of those before it. The dearest are assumed to go on. A number that is not
+    whole costs as much as the two whole ones beside it do on average.
     """
     stopping, n = plan.config.stopping, len(plan.candidates)
     wanted = (stopping.keep_max or stopping.keep_min) if stopping.has_rounds else n_at_once
-    if expected_kept is not None:
-        wanted = max(1, round(expected_kept))
-    kept = min(wanted, n)
+    kept = min(max(1.0, float(wanted if expected_kept is None else expected_kept)), float(n))
     looks = stopping.looks if stopping.has_rounds else ()
-    kept_at = {look: round(n * (kept / n) ** (k / len(looks))) for k, look in enumerate(looks, start=1)}
-    dearest = sorted(plan.candidates, key=lambda run: -run.flops)
-    steps = {run.name: run.stop_step for run in (*plan.proxies, *plan.candidates)}
-    phases = [[run.flops_at(run.stop_step) for run in (*plan.proxies, *plan.candidates)]]
-    ways = zip(kept_at.values(), [*looks[1:], 1.0], strict=True) if kept_at else [(kept, 1.0)]
-    for going, until in ways:
-        there = {run.name: math.floor(until * run.n_steps) for run in dearest[:going]}
-        phases.append([run.flops_at(there[run.name] - steps[run.name]) for run in dearest[:going]])
-        steps |= there
-    spent = spending(plan, steps)
+    kept_at = {look: n * (kept / n) ** (k / len(looks)) for k, look in enumerate(looks, start=1)}
+    going = list(kept_at.values()) or [kept]
+    trained = [(_all_to_the_stop(plan), 1.0), *_stages(plan, going, [*looks[1:], 1.0])]
     speed, price = plan.config.resources.flops_per_s, plan.config.price_per_hour
-    hours = None if speed is None else sum(_hours(costs, speed, n_at_once) for costs in phases)
+    hours = None if speed is None else sum(share * _hours(costs, speed, n_at_once) for costs, share in trained)
     full = None if speed is None else _hours([run.flops for run in plan.candidates], speed, n_at_once)
+    until_stop = spending(plan, {run.name: run.stop_step for run in (*plan.proxies, *plan.candidates)})
     return Estimate(
-        spending=spent,
+        spending=replace(until_stop, winner=sum(share * sum(costs) for costs, share in trained[1:])),
         kept=kept,
         kept_at=kept_at,
         n_proxies=len(plan.proxies),
@@ -160,6 +156,28 @@ def estimate(plan: Plan, n_at_once: int, expected_kept: float | None = None) -> 
         price=None if hours is None or price is None else hours * price,
         price_full_sweep=None if full is None or price is None else full * price,
     )
+
+
+def _all_to_the_stop(plan: Plan) -> list[float]:
+    return [run.flops_at(run.stop_step) for run in (*plan.proxies, *plan.candidates)]
+
+
+def _stages(plan: Plan, going: Sequence[float], until: Sequence[float]) -> Iterator[tuple[list[float], float]]:
+    """Yield the FLOPs of each run in each stage beyond the stop, and the stage's weight.
+
+    ``going`` are those that train in each stage, ``until`` the fraction at which it ends. One whose number is not whole comes
+    twice, with fewer and with more.
+    """
+    dearest = sorted(plan.candidates, key=lambda run: -run.flops)
+    since = [run.stop_step for run in dearest]
+    for number, fraction in zip(going, until, strict=True):
+        ends = [math.floor(fraction * run.n_steps) for run in dearest]
+        costs = [run.flops_at(end - begin) for run, end, begin in zip(dearest, ends, since, strict=True)]
+        fewer = math.floor(number + _WHOLE)
+        yield costs[:fewer], 1.0 - max(0.0, number - fewer)
+        if number > fewer:
+            yield costs[: fewer + 1], number - fewer
+        since = ends
 
 
 def _hours(costs: Sequence[float], flops_per_s: float, n_at_once: int) -> float:

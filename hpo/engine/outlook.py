@@ -14,8 +14,8 @@ import numpy as np
 
 from hpo.core.model import CollapseModel
 from hpo.core.proxy_beliefs import Knowledge, knowledge_before, knowledge_of_model, usual_beliefs
-from hpo.core.proxy_design import Keeping, Trial, outlook
-from hpo.core.proxy_search import Design, Space, best_within, cheapest_designs, smallest_proxy
+from hpo.core.proxy_design import Keeping, Trial, costs_by_count, outlook
+from hpo.core.proxy_search import SHORT, STOPS, Design, Space, best_within, cheapest_designs, smallest_proxy
 from hpo.engine.config import InputError
 from hpo.engine.config_blocks import ModelBlock
 from hpo.engine.plan import Plan, Run, well_spread
@@ -77,7 +77,7 @@ def advice(
     p_best : float, optional
         Wanted probability that the best candidate is among those that go on; default 1 − ``stopping.alpha``.
     budget : float, optional
-        Most FLOPs to be spent.
+        FLOPs that the sweep may not exceed, whatever its candidates show.
     rule : str, optional
         The stopping rule to speak of, where it is not the plan's.
 
@@ -88,23 +88,23 @@ def advice(
     """
     if len(plan.candidates) < 2:
         raise InputError.at("search.candidates", "at least two to choose between", len(plan.candidates))
-    space, sizes = design_space(plan, model, p_best=p_best)
+    space, sizes = design_space(plan, model, p_best=p_best, budget=budget)
     if not any(True for _ in space.plans()):
         raise InputError.at("proxies.sizes", f"a size that has collapsed with the target ({_nearest(space)})", "none")
     every = cheapest_designs(space, seed)
-    affordable = [d for d in every if budget is None or d.outlook.flops <= budget]
     notes = []
-    if affordable:
-        best = affordable[0]
+    if every:
+        best = every[0]
+        if best.outlook.p_best < space.wanted:
+            notes.append(f"P(best) is simulated: {best.outlook.p_best:.3f} counts as {space.wanted:g}, within {SHORT:g}")
     elif budget is None:
         raise InputError.at("stopping", f"proxies that can reach P(best) {space.wanted:g}", "none")
     else:
-        within = best_within(space, budget, seed)
+        within = best_within(space, seed)
         if within is None:
-            raise InputError.at("--budget", "enough for the cheapest design there is", f"{budget:g} FLOPs")
+            raise InputError.at("--budget", f"at least the {_least(space):.3g} FLOPs of the cheapest design", f"{budget:g}")
         best = within
-        reached = f"at most {best.outlook.p_best:.2f} with a cap that no sweep exceeds"
-        notes.append(f"P(best) {space.wanted:g} is out of reach within the budget: {reached}")
+        notes.append(f"P(best) {space.wanted:g} is out of reach within the budget: {best.outlook.p_best:.2f} at most")
     configured = _as_configured(plan, space.known, seed) if plan.proxies else None
     return {
         "target": {"n_params": plan.candidates[0].recipe.n_params, "flops": plan.candidates[0].flops},
@@ -120,7 +120,12 @@ def advice(
 
 
 def design_space(
-    plan: Plan, model: CollapseModel | None, *, p_best: float | None = None, only_configured: bool = False
+    plan: Plan,
+    model: CollapseModel | None,
+    *,
+    p_best: float | None = None,
+    budget: float | None = None,
+    only_configured: bool = False,
 ) -> tuple[Space, list[Size]]:
     """Return what designs of this sweep can be made of, and its proxy sizes, largest first; ``InputError`` without any."""
     runs = plan.candidates
@@ -141,6 +146,7 @@ def design_space(
         groups=_groups(plan, [sizes[k] for k in order]),
         min_proxies=plan.config.stopping.min_references,
         earliest=plan.candidates[0].recipe.warmup_fraction or 0.0,
+        budget=budget,
     )
     return space, [sizes[k] for k in order]
 
@@ -157,6 +163,15 @@ def _groups(plan: Plan, sizes: Sequence[Size]) -> tuple[tuple[int, ...], ...]:
 def described(design: Design, sizes: Sequence[Size]) -> dict[str, Any]:
     """Return a design as JSON-ready data with its sizes as a configuration has them."""
     return {"sizes": [dict(sizes[k]) for k in design.sizes], **design.to_dict()}
+
+
+def _least(space: Space) -> float:
+    """Return the smallest budget for which there is a design."""
+    return min(
+        float(costs_by_count(space.candidates, space.proxies(sizes, settings), stop)[space.keeping.keep_min - 1])
+        for stop in space.stops(STOPS)
+        for sizes, settings in space.plans()
+    )
 
 
 def _nearest(space: Space) -> str:

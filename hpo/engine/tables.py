@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 
@@ -85,10 +84,10 @@ def suspect_text(trial: Mapping[str, Any]) -> str:
 def estimate_lines(estimate: Mapping[str, Any]) -> list[str]:
     """Return a dry run's estimate, one statement a line."""
     spent = estimate["flops_spent"]
-    runs = f"{estimate['n_proxies']} proxies, {estimate['candidates']} candidates, {estimate['kept']} to the end"
+    runs = f"{estimate['n_proxies']} proxies, {estimate['candidates']} candidates, {_count(estimate['kept'])} to the end"
     if len(estimate["kept_at"]) > 1:
-        going = ", ".join(f"{n} after {float(look):.0%}" for look, n in estimate["kept_at"].items())
-        runs += f" (assumed to go on: {going})"
+        going = ", ".join(f"{_count(n)} after {float(look):.0%}" for look, n in estimate["kept_at"].items())
+        runs += f" (expected to go on: {going})"
     full = _flops(estimate["flops_full_sweep"])
     lines = [f"library           {estimate['library']['said']}"] if "library" in estimate else []
     lines += [
@@ -125,18 +124,14 @@ def design_text(design: Mapping[str, Any]) -> str:
     sizes = " and ".join(size_text(size) for size in design["sizes"]) or "no further proxies"
     return (
         f"{sizes} at {design['settings']} settings, judged at {design['stop_at']:.0%}, {design['kept']:.1f} to the end: "
-        f"P {design['p_best']:.2f}, regret {design['regret_pct']:.2f} %, for {_flops(design['flops']['total'])}"
+        f"P {design['p_best']:.2f}, regret {design['regret_pct']:.2f} %, for {_flops(design['flops']['total'])} expected, "
+        f"{design['flops']['at_most']:.2e} at most"
     )
 
 
 def size_text(size: Mapping[str, Any]) -> str:
     """Return a proxy size as a configuration has it, on one line."""
     return "{" + ", ".join(f"{name}: {_number(value)}" for name, value in size.items()) + "}"
-
-
-def wide_enough(console: Console) -> Console:
-    """Return ``console``, widened where it is not a terminal: a piped table must not be folded to 80 columns."""
-    return console if console.is_terminal else Console(file=console.file, width=160)
 
 
 def _rank(trial: Mapping[str, Any]) -> tuple[bool, float]:
@@ -154,6 +149,11 @@ def _number(value: Any) -> str:
 
 def _loss(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
+
+
+def _count(value: float) -> str:
+    """Return an expected number of runs: whole, or with one decimal."""
+    return f"{value:.1f}".removesuffix(".0")
 
 
 def _flops(value: float) -> str:

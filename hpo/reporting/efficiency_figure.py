@@ -99,7 +99,7 @@ def frontier_figure(models: Sequence[Row], quality: str) -> str:
     room = 0.15 * (high - low) or 0.1 * abs(high)
     return line_chart(
         lines,
-        title=f"{unit} against compute",
+        title=f"{unit.removesuffix(', %')} against compute",
         x_label="training FLOPs",
         y_label=unit,
         powers="x",

@@ -6,21 +6,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from hpo.reporting.label_places import FONT, Box, Place, box_of, label_places
 
 FloatArray = NDArray[np.float64]
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666", "#000000")
 WIDTH, HEIGHT = 640, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 34, 46
+_EVERY = 4
 
 
 @dataclass(frozen=True)
 class Line:
     """One series; ``band`` (same shape as ``y``) shades y ± band; a dashed line is drawn thinner.
 
-    ``points`` draws its points instead of a line through them, each with its label in ``names``, if given.
+    ``points`` draws its points instead of a line through them, each with its label in ``names``, if given and if there is room.
     """
 
     label: str
@@ -69,6 +73,7 @@ def line_chart(
         *_axes(frame, x_label, y_label, powers),
         *(part for k, line in enumerate(lines) for part in _draw(frame, line, COLOURS[k % len(COLOURS)])),
         *(part for row, (x, label) in enumerate(marks) for part in _mark(frame, x, label, row)),
+        *_names(frame, lines),
         *_legend(frame, lines),
         "</svg>",
     ]
@@ -120,16 +125,36 @@ def _draw(frame: _Frame, line: Line, colour: str) -> list[str]:
 
 
 def _dots(frame: _Frame, line: Line, colour: str) -> list[str]:
+    return [f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3.5" fill="{colour}"/>' for across, down, _ in _named(frame, line)]
+
+
+def _named(frame: _Frame, line: Line) -> list[tuple[float, float, str]]:
+    """Return the points of a line in user units, each with its name or an empty text."""
     x, y = np.asarray(line.x, dtype=np.float64), np.asarray(line.y, dtype=np.float64)
-    parts = []
-    for k, (a, b) in enumerate(zip(x, y, strict=True)):
-        across, down = frame.x(a), frame.y(b)
-        parts.append(f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3.5" fill="{colour}"/>')
-        if k < len(line.names):
-            side, shift = ("end", -7) if across > 0.7 * WIDTH else ("start", 7)
-            where = f'x="{across + shift:.1f}" y="{down - 6:.1f}" text-anchor="{side}"'
-            parts.append(f'<text {where} font-size="11">{escape(line.names[k])}</text>')
-    return parts
+    names = [*line.names, *[""] * (x.size - len(line.names))]
+    return [(frame.x(a), frame.y(b), name) for a, b, name in zip(x, y, names, strict=True)]
+
+
+def _names(frame: _Frame, lines: Sequence[Line]) -> list[str]:
+    """Return the names of all points, where they cover neither each other nor a point nor the legend."""
+    points = [point for line in lines if line.points for point in _named(frame, line)]
+    legend = [box_of(place, text) for place, text, _ in _legend_places(frame, lines)]
+    inside = Box(_LEFT, _TOP - 8, frame.width, HEIGHT - _BOTTOM)
+    return [
+        f'<text x="{place.x:.1f}" y="{place.y:.1f}" text-anchor="{place.anchor}" font-size="{FONT}">{escape(name)}</text>'
+        for place, name in label_places(points, inside, legend, _along(frame, lines))
+    ]
+
+
+def _along(frame: _Frame, lines: Sequence[Line]) -> list[Box]:
+    """Return small boxes along all lines, every few units."""
+    boxes = []
+    for line in (line for line in lines if not line.points):
+        corners = np.array([(frame.x(a), frame.y(b)) for a, b in zip(np.asarray(line.x), np.asarray(line.y), strict=True)])
+        for begin, end in pairwise(corners[np.isfinite(corners).all(axis=1)]):
+            steps = np.linspace(begin, end, 2 + int(np.linalg.norm(end - begin) / _EVERY))
+            boxes += [Box(x - 1, y - 1, x + 1, y + 1) for x, y in steps.tolist()]
+    return boxes
 
 
 def _mark(frame: _Frame, x: float, label: str, row: int) -> list[str]:
@@ -144,7 +169,7 @@ def _axes(frame: _Frame, x_label: str, y_label: str, powers: str = "") -> list[s
     bottom = HEIGHT - _BOTTOM
     parts = [f'<path d="M{_LEFT},{_TOP} V{bottom} H{frame.right}" fill="none" stroke="#333"/>']
     parts += [
-        f'<text x="{frame.x(value):.1f}" y="{bottom + 16}" text-anchor="middle">{text}</text>'
+        f'<text x="{min(frame.x(value), frame.width - 4 * len(text)):.1f}" y="{bottom + 16}" text-anchor="middle">{text}</text>'
         for value, text in _labelled(frame.x_low, frame.x_high, is_power="x" in powers)
     ]
     for value, text in _labelled(frame.y_low, frame.y_high, is_power="y" in powers):
@@ -159,11 +184,15 @@ def _axes(frame: _Frame, x_label: str, y_label: str, powers: str = "") -> list[s
 
 
 def _legend(frame: _Frame, lines: Sequence[Line]) -> list[str]:
-    shown = [(line.label, COLOURS[k % len(COLOURS)]) for k, line in enumerate(lines) if line.label][:12]
     return [
-        f'<text x="{frame.right - 4}" y="{_TOP + 14 * k + 6}" text-anchor="end" fill="{colour}">{escape(label)}</text>'
-        for k, (label, colour) in enumerate(shown)
+        f'<text x="{place.x}" y="{place.y}" text-anchor="{place.anchor}" fill="{colour}">{escape(text)}</text>'
+        for place, text, colour in _legend_places(frame, lines)
     ]
+
+
+def _legend_places(frame: _Frame, lines: Sequence[Line]) -> list[tuple[Place, str, str]]:
+    shown = [(line.label, COLOURS[k % len(COLOURS)]) for k, line in enumerate(lines) if line.label][:12]
+    return [(Place(frame.right - 4, _TOP + 14 * k + 6, "end"), label, colour) for k, (label, colour) in enumerate(shown)]
 
 
 def _labelled(low: float, high: float, *, is_power: bool) -> list[tuple[float, str]]:

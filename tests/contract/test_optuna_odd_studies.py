@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import optuna
 import pytest
-from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import TrialState
 from optuna_studies import HORIZON, add, add_family, curve, first_stop, running, steps
 
@@ -87,7 +86,9 @@ def test_a_retried_trial_that_inherits_its_reports_is_judged_by_them(open_storag
     add_family(study)
     first = running(study, {s: v for s, v in curve(3.9, steps(1)).items() if s <= 8})
     study.tell(first, state=TrialState.FAIL)
-    RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)(study, study.trials[-1])
+    names = ("RetryHeartbeatStaleTrialCallback", "RetryFailedTrialCallback")  # the second until Optuna 4.8
+    retry = next(getattr(optuna.storages, name) for name in names if hasattr(optuna.storages, name))
+    retry(inherit_intermediate_values=True)(study, study.trials[-1])
     again, stopped = study.ask(), 0
     assert len(study.trials[again.number].intermediate_values) == 8
     for step, value in curve(3.9, steps(1)).items():

@@ -70,6 +70,7 @@ def test_two_processes_share_a_postgresql_study(repository: Path, postgresql_url
     study._storage._backend.engine.dispose()
 
 
+@pytest.mark.timeout(240)  # a journal's lock that a killed process held is broken after half a minute
 @pytest.mark.parametrize("kind", ["journal", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def test_a_killed_process_costs_its_trial_and_nothing_is_counted_twice(
     repository: Path, tmp_path: Path, kind: str, open_storage: Open, request: pytest.FixtureRequest

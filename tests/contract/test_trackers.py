@@ -42,6 +42,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_tensorboard_has_every_report_and_decision_of_a_trial(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason="tensorboardX absent: pip install 'collapse-hpo[sweep]'")
     with closing(TensorBoardTracker(tmp_path)) as tracker:
         for event in events():
             tracker(event)
@@ -52,6 +53,7 @@ def test_tensorboard_has_every_report_and_decision_of_a_trial(tmp_path: Path) ->
 
 
 def test_a_sweep_that_asks_for_tensorboard_logs_each_of_its_runs(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason="tensorboardX absent: pip install 'collapse-hpo[sweep]'")
     small = {**config(), "log_to": ["tensorboard"]}
     small["search"] = {"space": {"parameters": {"lr": {"type": "float", "low": 1e-3, "high": 1e-2, "log": True, "points": 2}}}}
     small["proxies"] = {**small["proxies"], "settings": 2}

@@ -6,11 +6,14 @@ begins with a comment naming a file (``# first.yaml``) is that file. ``sh slow``
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +86,24 @@ def follow(page: str, folder: Path, *, slow: bool) -> None:
             return
         elif block.kind in ("sh", "sh slow"):
             for line in block.text.splitlines():
-                command(line, folder)
+                (by_itself if slow else command)(line, folder)
 
 
-def command(line: str, folder: Path) -> None:
+def command(line: str, _: Path) -> None:
+    """Run a command in this process, which has imported everything already."""
+    from hpo.cli import main
+
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        patch.setattr(sys, "argv", shlex.split(line, comments=True))
+        assert sys.argv[0] == "hpo", line
+        with pytest.raises(SystemExit) as left:
+            main()
+    assert not left.value.code, f"{line}: {said.getvalue()}"
+
+
+def by_itself(line: str, folder: Path) -> None:
+    """Run a command in a process of its own: Ray starts its workers from there."""
     program, *arguments = shlex.split(line, comments=True)
     assert program == "hpo", line
     environment = environment_of(ROOT, OMP_NUM_THREADS="1")
@@ -130,11 +147,16 @@ def test_every_command_that_a_page_names_exists(page: str) -> None:
     assert wrong == []
 
 
-def unknown_words(line: str) -> list[str]:
-    """Return the words of a command line that ``hpo`` does not know: a command, or options."""
+@lru_cache(maxsize=1)
+def commands() -> Any:
     from hpo.cli import app
 
-    node: Any = typer.main.get_command(app)
+    return typer.main.get_command(app)
+
+
+def unknown_words(line: str) -> list[str]:
+    """Return the words of a command line that ``hpo`` does not know: a command, or options."""
+    node: Any = commands()
     words = line.partition("#")[0].split()[1:]
     while words and hasattr(node, "commands"):
         if words[0] not in node.commands:

@@ -97,6 +97,14 @@ def test_the_written_plan_is_a_sweep_that_runs_the_same_recipes(hpo, tmp_path):
     assert proxies == {(r["n_params"], r["n_steps"]) for r in document["recipes"][:-1]}
 
 
+def test_a_planned_rate_is_the_middle_of_those_that_the_sweep_tries(hpo, tmp_path):
+    path = tmp_path / "plan.yaml"
+    code, _, err = hpo("plan", *LADDER, "--lr", "0.02", "-o", path)
+    assert (code, "a sweep over lr, about 0.02," in err) == (0, True)
+    rates = sorted(run.searched["lr"] for run in plan_sweep(load_config(path)).candidates)
+    assert (rates[0], rates[len(rates) // 2], rates[-1]) == pytest.approx((0.002, 0.02, 0.2))
+
+
 def test_a_plan_no_sweep_can_hold_is_written_as_recipes(hpo, tmp_path):
     path = tmp_path / "plan.yaml"
     code, out, err = hpo("plan", "--family", "celerity", "--tpp", "20", "-o", path)
@@ -142,7 +150,10 @@ def test_a_family_of_ones_own_and_options_that_win_over_it(hpo, tmp_path):
         (("--params", "1e9", "--tpp", "nan"), "--tpp: expected finite numbers above 0"),
         (("--params", "1e9", "--tokens", "-5"), "tokens: expected greater than 0; found -5.0"),
         (("--params", "1e9", "--tpp", "1000"), "expected to lie in [20, 234] for tau"),
-        (("--params", "1e9", "--tpp", "20", "--tau", "1e-6"), "a weight decay above 1/lr"),
+        (("--params", "1e9", "--tpp", "1000"), "found 1000; --extrapolate goes on"),
+        (("--params", "1e9", "--tpp", "20", "--tau", "1e-6", "--extrapolate"), "a weight decay above 1/lr"),
+        (("--params", "1e9", "--tpp", "20", "--tau", "5"), "tau: expected to lie in [0.0256, 0.447]"),
+        (("--params", "1e9", "--tpp", "20", "--tau", "5"), "--extrapolate goes on all the same"),
         (("--params", "1e9", "--tpp", "20", "--lr", "0"), "lr: expected greater than 0"),
         (("--params", "1e9", "--tpp", "20", "--batch", "none"), "batch: expected a whole number of sequences"),
         (("--params", "1e9", "--tpp", "20", "--batch", "published"), "no batch of its own"),
@@ -307,6 +318,22 @@ def test_accuracies_of_finished_runs_are_fitted_as_shares_or_percent(hpo, tmp_pa
     assert len(document["models"]) == 3
     assert document["law"]["exponent"] == pytest.approx(-0.1, abs=1e-6)
     assert document["predictions"][0]["accuracy"] == pytest.approx(100 - (1e19 / 1e38) ** -0.1)
+
+
+def test_models_of_one_number_of_tokens_per_parameter_can_be_fitted_alone(hpo, tmp_path):
+    rows = ["name,flops,loss,n_params,n_tokens"]
+    for tpp, factor in ((20, 1.0), (40, 0.9)):
+        rows += [
+            f"m{n:g}-{tpp},{6 * n * n * tpp},{factor * (6 * n * n * tpp / 1e30) ** -0.05},{n},{n * tpp}"
+            for n in (1e8, 3e8, 1e9)
+        ]
+    (tmp_path / "models.csv").write_text("\n".join(rows) + "\n")
+    document = json.loads(hpo("efficiency", "scaling", "--models", tmp_path / "models.csv", "--tpp", "20", "--json")[1])
+    assert (len(document["models"]), document["notes"]) == (3, [])
+    assert document["law"]["exponent"] == pytest.approx(-0.05)
+    code, _, err = hpo("efficiency", "scaling", "--models", tmp_path / "models.csv", "--tpp", "30")
+    assert code == 2
+    assert "found 30, where theirs are 20, 40" in err
 
 
 def test_a_model_that_a_cheaper_one_beats_is_named_with_it(hpo, tmp_path):

@@ -55,7 +55,36 @@ def test_stopping_rules_are_told_with_the_share_that_references_cost(tmp_path: P
     made["summary"] = {"everything": {"tokens_all": 200.0}, "select": {"tokens_all": 150.0, **shares}}
     (tmp_path / "asynchronous").mkdir()
     page = page_of(tmp_path / "asynchronous", made) and benchmark_page(tmp_path)
-    assert row(page, "**this project, `select`**") == ["**this project, `select`**", "0.100", "0.050", "0.400", "0.75"]
+    name = "**this project, `select`** at 20 %"
+    assert row(page, name) == [name, "0.100", "0.100", "0.050", "0.40", "0.75", "–"]
+
+
+def test_a_rules_row_has_the_coverage_of_the_forecast_it_rests_on_and_its_worst_protocol(tmp_path: Path) -> None:
+    (tmp_path / "asynchronous").mkdir()
+    for name, regret in (("one", 0.1), ("two", 0.4)):
+        played, replayed = result(name, 2, {}), result(name, 2, {"hpo": 0.0})
+        played["summary"] = {"select": {"regret_pct": regret}}
+        replayed["summary"]["hpo"]["0.2"]["coverage90"] = 0.9
+        page_of(tmp_path / "asynchronous", played)
+        page_of(tmp_path, replayed)
+    cells = row(benchmark_page(tmp_path), "**this project, `select`** at 20 %")
+    assert (cells[1], cells[2], cells[-1]) == ("0.250", "0.400", "0.90")
+
+
+def test_a_file_by_another_name_than_its_protocol_is_not_counted_again(tmp_path: Path) -> None:
+    made = result("one", 3, {"hpo": 0.1})
+    (tmp_path / "copy.json").write_text(json.dumps(made), encoding="utf-8")
+    assert "3 tasks of 1 protocols" in page_of(tmp_path, made)
+
+
+def test_calibration_is_pooled_over_the_pairs_of_each_kind_of_study(tmp_path: Path) -> None:
+    one, two = result("taskset_a", 1, {}), result("taskset_b", 3, {})
+    for made, pairs, skill in ((one, 100, 0.2), (two, 3000, 0.4)):
+        found = {"n_pairs": pairs, "slope": skill, "brier_skill": skill, "coverage90": skill}
+        made["calibration"] = {"hpo": {"0.2": found}}
+    page = page_of(tmp_path, one, two)
+    pooled = (100 * 0.2 + 3000 * 0.4) / 3100
+    assert f"| TaskSet | 20% | 4 | 3,100 | 0.35 | {pooled:.2f} | 0.40 |" in page
 
 
 def test_reports_are_taken_over_with_their_command(tmp_path: Path) -> None:
@@ -68,5 +97,8 @@ def test_reports_are_taken_over_with_their_command(tmp_path: Path) -> None:
 
 def test_the_page_of_the_results_that_are_kept_has_every_part(repository: Path) -> None:
     page = benchmark_page(repository / "bench" / "results")
-    for title in ("One table", "Where it loses", "Our own sweep", "Our own ladder", "Every protocol"):
+    for title in (
+        *("One table", "Forecasts", "Calibration", "Ten thousand trials", "Where it loses"),
+        *("Our own sweep", "Our own ladder", "Every protocol"),
+    ):
         assert f"## {title}" in page

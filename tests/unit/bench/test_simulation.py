@@ -101,3 +101,11 @@ def test_wrong_arguments_are_named(made):
         replay_asynchronously(*made, rules=["oracle"])
     with pytest.raises(ValueError, match="n_workers must be at least 1; found 0"):
         Clock(n_workers=0)
+
+
+@pytest.mark.parametrize(("rule", "seen"), [("transfer_pick", 0.0), ("power_law_pick", 0.2), ("landscape_pick", 0.2)])
+def test_a_methods_first_choice_alone_is_finished(made, rule, seen):
+    folder, protocol = made
+    scores = replay_asynchronously(folder, protocol, Clock(2, 1, 10), [rule])["summary"][rule]
+    n = round(1 / scores["completed_share"])
+    assert scores["tokens_share"] == pytest.approx((1 + seen * (n - 1)) / n)

@@ -85,6 +85,13 @@ def test_the_gradient_of_the_posterior_is_right():
     np.testing.assert_allclose(landscape._objective(theta, *args)[1], numeric, rtol=1e-4, atol=1e-4)
 
 
+def test_a_wild_step_of_the_search_overflows_nothing():
+    squared, bowl, centre = np.ones((1, 4, 4)), np.zeros((4, 4)), np.zeros(3)
+    value, gradient = landscape._objective(np.array([600.0, 0.0, 0.0]), np.arange(4.0), squared, bowl, centre)
+    assert value == 1e10
+    assert not gradient.any()
+
+
 def test_booleans_and_strings_are_words_and_unknown_schedules_too():
     made = point_of(Recipe(schedule=unknown_schedule("mine")), {"tied": True, "optimizer": "adamw", "depth": 3, "none": None})
     assert made.words == {"schedule": "mine", "tied": "True", "optimizer": "adamw"}

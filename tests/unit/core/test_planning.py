@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpo.core.laws import critical_batch_tokens
+from hpo.core.out_of_range import OutsideRangeError
 from hpo.core.plan_notes import plan_notes
 from hpo.core.planning import Rules, Size, horizon_tokens, ladder_params, params_for_budget, plan_run
 from hpo.core.power_law import PowerLaw
@@ -60,7 +61,15 @@ def test_quantities_must_be_positive(value):
 
 def test_a_decay_above_one_over_the_rate_is_refused():
     with pytest.raises(ValueError, match=r"above 1 \(a weight decay above 1/lr"):
-        plan_run(SIZE, Rules(tau=1e-6, batch=256), tpp=20)
+        plan_run(SIZE, Rules(tau=1e-6, batch=256, extrapolate=True), tpp=20)
+
+
+@pytest.mark.parametrize("tau", [0.01, 5.0])
+def test_a_tau_far_from_all_that_was_measured_is_refused_unless_asked_for(tau):
+    with pytest.raises(OutsideRangeError, match=r"tau must lie in \[0.0256, 0.447\]"):
+        Rules(tau=tau, batch=256)
+    rules = Rules(tau=tau, batch=256, extrapolate=True)
+    assert any("warning: tau" in note for note in plan_notes([plan_run(SIZE, rules, tpp=20)], rules))
 
 
 def test_compute_shared_by_the_exact_count_where_it_is_known():
@@ -124,5 +133,5 @@ def test_square_root_batch_grows_with_the_root_of_the_size():
 
 def test_rounding_of_a_very_short_run_is_said():
     tiny = Size(name="tiny", n_params=1000, seq_len=64)
-    rules = Rules(tau=0.5, batch=100)
+    rules = Rules(tau=0.5, batch=100, extrapolate=True)
     assert any("3 whole steps" in note for note in plan_notes([plan_run(tiny, rules, tpp=20)], rules))

@@ -69,9 +69,11 @@ def test_looking_longer_finds_more():
 
 
 def test_keeping_more_finds_more_and_never_less():
-    by_count = expected(replace(BELIEFS, misfit_sd=0.02)).p_best_by_count
-    assert all(np.diff(by_count) >= 0)
-    assert by_count[-1] == 1.0
+    n = len(CANDIDATES)
+    kept = [Keeping(alpha=1e-9, keep_max=count) for count in range(1, n + 1)]
+    made = [expected(replace(BELIEFS, misfit_sd=0.02), keeping=keeping) for keeping in kept]
+    assert all(np.diff([one.p_best for one in made]) >= 0)
+    assert made[-1].p_best == 1.0
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.05])
@@ -100,6 +102,15 @@ def test_costs_are_those_of_the_steps_trained():
     assert made.flops_proxies == pytest.approx(sum(p.flops for p in PROXIES))
     assert made.flops == pytest.approx(cheapest_outcome(CANDIDATES, PROXIES, 0.25))
     assert made.saved_fraction == pytest.approx(1 - made.flops / full)
+
+
+def test_the_most_it_can_cost_is_that_of_all_who_may_go_on():
+    full = sum(c.flops for c in CANDIDATES)
+    taught = sum(p.flops for p in PROXIES)
+    assert expected(stop=0.25, keeping=Keeping()).flops_at_most == pytest.approx(taught + full)
+    capped = expected(stop=0.25, keeping=Keeping(keep_max=2))
+    assert capped.flops_at_most == pytest.approx(taught + 0.25 * full + 0.75 * full * 2 / len(CANDIDATES))
+    assert capped.flops <= capped.flops_at_most
 
 
 def test_from_the_break_even_on_a_sweep_is_cheaper_than_all_candidates():

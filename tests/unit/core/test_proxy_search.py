@@ -60,17 +60,27 @@ def test_no_other_design_is_much_cheaper():
 
 
 def test_a_budget_that_is_too_small_for_the_wanted_probability_buys_the_best_there_is():
-    whole = space()
-    wanted = cheapest_designs(whole, 0, STOPS)[0]
-    budget = 1.05 * least_cost(whole)
-    made = best_within(whole, budget, 0, STOPS)
-    assert made.outlook.flops <= budget * (1 + 1e-9)
+    wanted = cheapest_designs(space(), 0, STOPS)[0]
+    poor = space(budget=1.05 * least_cost(space()))
+    made = best_within(poor, 0, STOPS)
+    assert made.outlook.flops_at_most <= poor.budget * (1 + 1e-9)
     assert made.outlook.p_best < wanted.outlook.p_best
+    assert cheapest_designs(poor, 0, STOPS) == []
+
+
+def test_no_design_within_a_budget_can_cost_more_than_it():
+    whole = space()
+    free = cheapest_designs(whole, 0, STOPS)
+    budget = free[0].outlook.flops_at_most * 0.8
+    assert budget > free[0].outlook.flops
+    within = cheapest_designs(replace(whole, budget=budget), 0, STOPS)
+    assert within
+    assert all(one.outlook.flops_at_most <= budget * (1 + 1e-9) for one in within)
+    assert all(one.keep_max < len(whole.candidates) for one in within)
 
 
 def test_a_budget_below_every_design_buys_nothing():
-    whole = space()
-    assert best_within(whole, 0.99 * least_cost(whole), 0, STOPS) is None
+    assert best_within(space(budget=0.99 * least_cost(space())), 0, STOPS) is None
 
 
 def test_sizes_too_far_below_a_tiny_target_are_not_taken():

@@ -85,14 +85,24 @@ def test_rungs_are_estimated_by_the_same_share_left_at_each_look(tiny, hpo, tmp_
     tiny["stopping"] = {"at": 0.1, "rungs": [0.2, 0.4], "keep_max": 1}
     plan = plan_sweep(parse_config(tiny))
     made, run = estimate(plan, 1), plan.candidates[0]
-    assert made.kept_at == {0.1: 3, 0.2: 2, 0.4: 1}
-    steps = [run.stop_step] * 3 + [int(0.2 * run.n_steps), int(0.4 * run.n_steps), run.n_steps]
-    trained = made.spending.candidates + made.spending.winner
-    assert trained == pytest.approx(sum(run.flops_at(step) for step in steps))
+    assert made.kept_at == pytest.approx({0.1: 6 ** (2 / 3), 0.2: 6 ** (1 / 3), 0.4: 1})
+    first, second, third = (run.flops_at(int(at * run.n_steps)) for at in (0.1, 0.2, 0.4))
+    stages = [6 ** (2 / 3) * (second - first), 6 ** (1 / 3) * (third - second), run.flops - third]
+    assert made.spending.winner == pytest.approx(sum(stages), rel=1e-6)
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(tiny))
-    assert "assumed to go on: 3 after 10%, 2 after 20%, 1 after 40%" in hpo("sweep", tmp_path / "sweep.yaml", "--dry-run")[1]
+    assert (
+        "expected to go on: 3.3 after 10%, 1.8 after 20%, 1 after 40%" in hpo("sweep", tmp_path / "sweep.yaml", "--dry-run")[1]
+    )
 
 
 def test_without_rungs_the_estimate_is_the_one_look(tiny):
     made = estimate(plan_sweep(parse_config(tiny)), 1)
     assert made.kept_at == {0.2: 1}
+
+
+def test_an_expected_number_that_is_not_whole_costs_what_lies_between(tiny):
+    plan = plan_sweep(parse_config({**tiny, "resources": {"flops_per_s": 1e9}}))
+    two, between, three = (estimate(plan, 1, kept) for kept in (2, 2.4, 3))
+    assert between.kept == 2.4
+    assert between.spending.total == pytest.approx(0.6 * two.spending.total + 0.4 * three.spending.total)
+    assert between.hours == pytest.approx(0.6 * two.hours + 0.4 * three.hours)

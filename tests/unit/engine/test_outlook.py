@@ -84,6 +84,17 @@ def test_plan_proxies_writes_a_sweep_with_the_best_design(tmp_path, ladder, hpo)
     assert again["p_best"] == pytest.approx(best["p_best"], abs=0.1)
 
 
+def test_a_budget_is_a_cap_that_the_written_sweep_keeps(tmp_path, ladder, hpo):
+    path, better = written(tmp_path, {**ladder, "stopping": {"at": 0.1, "rungs": [0.2]}}), tmp_path / "better.yaml"
+    free = json.loads(hpo("plan-proxies", path, "--p-best", "0.9", "--json")[1])["best"]["flops"]
+    budget = 0.5 * (free["total"] + free["at_most"])
+    code, out, _ = hpo("plan-proxies", path, "--p-best", "0.9", "--budget", f"{budget:g}", "-o", better, "--json")
+    best = json.loads(out)["best"]
+    assert (code, best["flops"]["at_most"] <= budget * 1.001) == (0, True)
+    stopping = yaml.safe_load(better.read_text())["stopping"]
+    assert (stopping["keep_max"], stopping["rungs"]) == (best["keep_max"], [])
+
+
 def test_plan_proxies_shows_a_design_for_each_stop_and_the_configured_one(tmp_path, ladder, hpo):
     out = hpo("plan-proxies", written(tmp_path, ladder))[1]
     for words in ("best", "as configured", "break-even", "assuming", "50%"):
@@ -95,7 +106,7 @@ def test_plan_proxies_shows_a_design_for_each_stop_and_the_configured_one(tmp_pa
     [
         (("--p-best", "1"), "--p-best: expected a probability inside (0, 1); found 1"),
         (("--budget", "-1"), "--budget must be finite and above 0"),
-        (("--budget", "1e3"), "--budget: expected enough for the cheapest design there is"),
+        (("--budget", "1e3"), "--budget: expected at least the"),
         (("--model", "nowhere.json"), "nowhere.json: expected a model file"),
         (("--set", "model.width=7"), "head_dim"),
     ],

@@ -32,6 +32,9 @@ from hpo.reporting.report_tables import Cell, Table
 from hpo.reporting.stopping_points import stopping_points
 from hpo.reporting.sweep_files import read_sweep
 
+pytest.importorskip("jinja2", reason="Jinja2 absent: pip install 'collapse-hpo[sweep]'")
+pytest.importorskip("plotly", reason="Plotly absent: pip install plotly")
+
 pytestmark = pytest.mark.timeout(120)
 NO_SPACE = "\N{NO-BREAK SPACE}"
 
