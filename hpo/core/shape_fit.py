@@ -132,7 +132,7 @@ MOST_LATE = 0.25
 
 def _used_nodes(known: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which nodes to use: those that all runs have, if these begin early, else those that most have."""
-    common = known.all(axis=0)
+    common: NDArray[np.bool_] = np.asarray(known.all(axis=0), dtype=np.bool_)
     begins_early = bool(common.any()) and NODES[int(np.argmax(common))] <= BURN_IN
     return common if begins_early else np.asarray(known.mean(axis=0) >= 1.0 - MOST_LATE, dtype=np.bool_)
 

@@ -12,12 +12,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from hpo.adapters.model_files import read_model
 from hpo.adapters.training_session import read_log
 from hpo.core.model import CollapseModel
 from hpo.core.monitor import Monitor, Status
 from hpo.engine.plan import Run
-from hpo.engine.runs_on_disk import METRIC, RunsOnDisk
+from hpo.engine.runs_on_disk import TRAIN_LOSS, RunsOnDisk, judged_values, metric_of
 from hpo.engine.thinning import Report, thinned
 
 JUDGE_EVERY = 0.02
@@ -79,7 +81,9 @@ class SmokeDetector:
         self._told: set[str] = set()
 
     def reported(self, run: Run, report: Report) -> None:
-        """Take a report of a running candidate."""
+        """Take a report of a running candidate: of its training loss, which tells nothing where another metric is judged."""
+        if metric_of(self._runs.plan.config) != TRAIN_LOSS:
+            return
         monitor = self._watched.get(run.name)
         if monitor is None:
             monitor = self._caught_up(run, report.step)
@@ -117,7 +121,7 @@ class SmokeDetector:
             self._model,
             run.recipe,
             total=float(run.n_steps),
-            metric=METRIC,
+            metric=metric_of(self._runs.plan.config),
             family=self._runs.plan.workload.family,
             judge_every=JUDGE_EVERY,
         )
@@ -127,7 +131,9 @@ class SmokeDetector:
 
     def _logged(self, run: Run, before_step: int) -> list[Report]:
         log, job = read_log(self._runs.folder.trial(run.name)), self._runs.job(run, run.n_steps)
-        steps, losses = log["step"].astype(int).tolist(), log["loss"].tolist()
+        values = judged_values(log, self._runs.plan.config.metric)
+        told = ~np.isnan(values) | ~np.isfinite(log["loss"])
+        steps, losses = log["step"][told].astype(int).tolist(), values[told].tolist()
         reports = thinned(steps, losses, run.n_steps, run.n_steps, job.n_reports, job.n_end_reports)
         return [report for report in reports if report.step < before_step]
 
