@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
-TALL = 8.0
-"""Times the median bend nearby: a spike is taller. (Of Gaussian noise one value in ten million is.)"""
+TALL = 10.0
+"""Times the median bend nearby: a spike is taller. (Of Gaussian noise one value in some thousands is.)"""
+OPPOSITE = 0.2
+"""Share of a spike's bend that its neighbours bend the other way at least; a step does so on one side only."""
 LEAST = 0.005
 """Height of the smallest spike that is worth a word: half a percent of a loss."""
 NEARBY = 6
@@ -38,8 +40,8 @@ def without_spikes(values: FloatArray, where: FloatArray) -> FloatArray:
     for _ in range(int(MOST * values.size)):
         bends = _bends(cleaned, where)
         heights = np.abs(bends) / np.maximum(_usual(np.abs(bends)), LEAST / TALL)
-        against = np.minimum(-bends[:-2] * np.sign(bends[1:-1]), -bends[2:] * np.sign(bends[1:-1])) > 0
-        heights[1:-1] = np.where(against, heights[1:-1], 0.0)
+        back = -np.sign(bends[1:-1]) * np.stack((bends[:-2], bends[2:]))
+        heights[1:-1] = np.where(np.all(back >= OPPOSITE * np.abs(bends[1:-1]), axis=0), heights[1:-1], 0.0)
         heights[[0, -1]] = 0.0
         tallest = int(np.argmax(heights))
         if heights[tallest] <= TALL:
