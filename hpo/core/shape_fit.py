@@ -118,7 +118,8 @@ def fit_shape(
         inflation = 1.0 if noise is None else _inflation(solved, float(np.trace(inverse)), noise, nodes, scale**2)
         if settings.brownian_sd == 0 or max(abs(share - last[0]), abs(last[1] / inflation - 1.0)) < 1e-3:
             break
-    misfit = fit_misfit(errors, n_free, nodes, prior, rows, modes, travelled(target + expected, nodes))
+    curve = None if controls else travelled(target + expected, nodes)
+    misfit = fit_misfit(errors, n_free, nodes, prior, rows, modes, curve)
     used = _with_effects(settings, last[0] / math.sqrt(last[1]))
     own = slice(len(runs))
     fitted = (misfit.covariance, misfit.dof, used, centre, tuple(runs), inverse, solved, misfit.shares[own], misfit.taken[own])

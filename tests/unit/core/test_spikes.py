@@ -11,7 +11,7 @@ from hpo.core.curve import Curve
 from hpo.core.metric import Metric
 from hpo.core.model import CollapseModel
 from hpo.core.shape import NODES
-from hpo.core.spikes import LEAST, without_spikes
+from hpo.core.spikes import LEAST, NEARBY, without_spikes
 
 WHERE = np.log(NODES)
 SMOOTH = 0.5 * NODES**-0.4
@@ -24,9 +24,9 @@ def test_a_smooth_curve_stays(height, power):
     np.testing.assert_array_equal(without_spikes(values, WHERE), values)
 
 
-@given(places, st.sampled_from([-1.0, 1.0]), st.floats(0.2, 3.0))
+@given(places, st.sampled_from([-1.0, 1.0]), st.floats(0.5, 3.0))
 def test_spikes_apart_from_each_other_are_put_back_on_the_curve(where, sign, height):
-    assume(all(abs(a - b) > 3 for a in where for b in where if a != b))
+    assume(all(abs(a - b) > NEARBY for a in where for b in where if a != b))
     spiked = SMOOTH.copy()
     spiked[where] += sign * height
     np.testing.assert_allclose(without_spikes(spiked, WHERE), SMOOTH, rtol=0.01)
