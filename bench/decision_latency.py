@@ -74,7 +74,11 @@ def _losses(rng: np.random.Generator, final: float, n: int) -> list[float]:
 
 
 def _trial(name: str) -> SimpleNamespace:
-    return SimpleNamespace(trial_id=name, config={})
+    """Return a trial with two searched settings of its own, so that the landscape has its say."""
+    rng = np.random.default_rng(list(name.encode()))
+    return SimpleNamespace(
+        trial_id=name, config={"lr": float(10 ** rng.uniform(-4, -1)), "dropout": float(rng.uniform(0, 0.5))}
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,9 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import pytest
+from child_processes import free_port
 from hypothesis import HealthCheck, settings
+from postgresql import as_server_user, server_binaries, start_server
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -58,3 +62,20 @@ def curves_folder() -> Path:
     if not folder.is_dir():
         pytest.skip(f"recorded curves absent: set HPO_CURVES to their folder (looked in {folder})")
     return folder
+
+
+@pytest.fixture(scope="session")
+def postgresql_url() -> Iterator[str]:
+    """URL of a PostgreSQL server of this test session, on a free local port, its data in a temporary folder."""
+    binaries = server_binaries()
+    if binaries is None:
+        pytest.skip("PostgreSQL absent: install Debian's package postgresql (initdb and postgres are looked for)")
+    pytest.importorskip("psycopg", reason="PostgreSQL driver absent: pip install psycopg[binary]")
+    folder = Path(tempfile.mkdtemp(prefix="hpo-pg-"))
+    port = free_port()
+    try:
+        start_server(binaries, folder, port)
+        yield f"postgresql+psycopg://tester@127.0.0.1:{port}/postgres"
+    finally:
+        as_server_user([str(binaries / "pg_ctl"), "-D", str(folder / "data"), "-m", "immediate", "stop"])
+        shutil.rmtree(folder, ignore_errors=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -76,8 +75,10 @@ class EventLog:
 
     def __del__(self) -> None:
         if self._file is not None:
-            with suppress(OSError):
+            try:  # noqa: SIM105 - at the interpreter's end there is no contextlib any more
                 self._file.close()
+            except OSError:
+                pass
 
 
 def decision_event(trial_id: str, decision: TrialDecision) -> Event:

@@ -121,7 +121,7 @@ def open_study(name: str, storage: str | None, journal: Path, *, resume: bool) -
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         try:
-            where = storage or optuna.storages.JournalStorage(JournalFileBackend(str(journal)))
+            where = optuna.storages.get_storage(storage or optuna.storages.JournalStorage(JournalFileBackend(str(journal))))
             if resume and name in optuna.get_all_study_names(where):
                 return optuna.load_study(study_name=name, storage=where, sampler=sampler, pruner=pruner)
             return optuna.create_study(study_name=name, storage=where, sampler=sampler, pruner=pruner, direction="minimize")

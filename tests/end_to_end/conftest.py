@@ -28,12 +28,12 @@ def own_sweep() -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The result of the sweep of the user's own function to which nothing happens."""
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandLine, dict[str, Any]]:
+    """The sweep of the user's own function to which nothing happens: its command line and its result."""
     hpo = CommandLine(tmp_path_factory.mktemp("undisturbed"))
     code, out, err = hpo("sweep", hpo.write(OWN_SWEEP), "--out", hpo.run, "--json")
     assert code == 0, err
-    return dict(json.loads(out))
+    return hpo, dict(json.loads(out))
 
 
 @pytest.fixture(scope="module")

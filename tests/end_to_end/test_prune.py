@@ -89,12 +89,14 @@ def test_what_cannot_win_is_stopped_on_its_way_and_the_best_is_found(hpo, pruned
 
 
 def test_a_killed_driver_comes_to_the_same_decisions_from_the_same_events(hpo, pruned):
-    config = hpo.write(pruned(sleep_s=0.01))
+    hurry = hpo.folder / "hurry"
+    config = hpo.write(pruned(sleep_s=0.01, hurry=str(hurry)))
     with hpo.start("sweep", config, "--out", hpo.run) as driver:
         _wait(
             lambda: (hpo.run / "events.jsonl").exists() and '"how": "stopped"' in (hpo.run / "events.jsonl").read_text(), driver
         )
         driver.send_signal(signal.SIGKILL)
+    hurry.touch()
     before = _events(hpo.run)
     code, out, err = hpo("sweep", "--resume", hpo.run, "--json")
     assert code == 0, err

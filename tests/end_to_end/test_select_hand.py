@@ -41,6 +41,20 @@ def test_a_tie_is_settled_by_seeds_and_people_extend_and_revive_what_was_stopped
     assert [answer["ok"] for answer in answers] == [True, True]
 
 
+def test_the_winners_configuration_trains_it_again_as_it_is_and_the_next_one_sweeps_a_larger_size(undisturbed):
+    hpo, before = undisturbed
+    again, larger = [
+        hpo("sweep", hpo.run / f"{name}.yaml", "--out", hpo.folder / name, "--json") for name in ("winner", "next-size")
+    ]
+    assert (again[0], larger[0]) == (0, 0), again[2] + larger[2]
+    again, larger = json.loads(again[1]), json.loads(larger[1])
+    assert again["winner"] == before["winner"]
+    assert again["actual_final_loss"] == before["actual_final_loss"]
+    assert larger["winner"] == before["winner"]
+    assert larger["actual_final_loss"] < before["actual_final_loss"]
+    assert read_log(hpo.folder / "next-size" / "trials" / "trial-00")["step"].size == 900  # the old winner is the first
+
+
 def test_rungs_look_again_at_the_doubtful_and_a_resume_decides_nothing_twice(hpo, own_sweep):
     config = own_sweep(sleep_s=0.005)
     config["search"] = {"space": {"parameters": {"lr": {"type": "float", "low": 1e-3, "high": 1e-1, "log": True, "points": 4}}}}

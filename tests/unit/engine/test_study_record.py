@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from uuid import uuid4
 
 import optuna
 import pytest
+from sqlalchemy import create_engine, text
 
 from hpo.engine.config import InputError
 from hpo.engine.study_record import StudyRecord, open_study
+from hpo.engine.trouble import OutsideError
 from search_spaces import load_space
 
 SPACE = load_space("lr_tau")
 POINTS = SPACE.candidates("grid")[:4]
 
 
-@pytest.fixture(params=["journal", "sqlite"])
+@pytest.fixture(params=["journal", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def reopen(request, tmp_path):
     """Return a function that opens the same study again, as a new driver would."""
-    storage = None if request.param == "journal" else f"sqlite:///{tmp_path}/study.db"
+    urls = {"journal": lambda: None, "sqlite": lambda: f"sqlite:///{tmp_path}/study.db"}
+    storage, name = urls.get(request.param, lambda: request.getfixturevalue("postgresql_url"))(), f"s-{uuid4().hex}"
     opened = []
 
     def open_again():
-        study = open_study("s", storage, tmp_path / "study.journal", resume=bool(opened))
+        study = open_study(name, storage, tmp_path / "study.journal", resume=bool(opened))
         opened.append(study)
         return study, StudyRecord(study, SPACE, POINTS)
 
@@ -128,3 +133,25 @@ def test_a_storage_that_cannot_be_opened_is_bad_input(tmp_path):
     with pytest.raises(InputError, match="storage: expected an Optuna storage URL") as caught:
         open_study("s", "nodatabase://x", tmp_path / "j", resume=False)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_server_that_drops_its_connections_is_trouble_outside_and_a_new_driver_goes_on(postgresql_url):
+    name = f"s-{uuid4().hex}"
+    study = open_study(name, postgresql_url, Path("unused"), resume=False)
+    record = StudyRecord(study, SPACE, POINTS)
+    record.report(0, 10, 3.0)
+    engine = create_engine(postgresql_url)
+    with engine.connect() as connection:
+        others = "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and usename = 'tester'"
+        connection.execute(text(others))
+    engine.dispose()
+    with pytest.raises(OutsideError, match=r"^the storage failed: "):
+        record.report(0, 20, 2.9)
+    again = open_study(name, postgresql_url, Path("unused"), resume=True)
+    resumed = StudyRecord(again, SPACE, POINTS)
+    resumed.report(0, 20, 2.9)
+    assert again.trials[0].intermediate_values == {10: 3.0, 20: 2.9}
+    for one in (study, again):
+        one._storage.remove_session()
+        one._storage._backend.engine.dispose()
