@@ -318,11 +318,15 @@ def evaluate(
     done = {} if rows is None else _read_rows(rows)
     missing = [case for case in work if case not in done]
     with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:  # the workers inherit the runs
-        for row in pool.map(_run_case, missing, chunksize=1):
-            done[row[0]] = row
-            if rows is not None:
-                with rows.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps([asdict(row[0]), asdict(row[1]), row[2]]) + "\n")
+        try:
+            for row in map(_run_case, missing) if workers == 1 else pool.map(_run_case, missing):
+                done[row[0]] = row
+                if rows is not None:
+                    with rows.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps([asdict(row[0]), asdict(row[1]), row[2]]) + "\n")
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
     return {"role": role, **summary(_POOL, [done[case] for case in work])}
 
 
