@@ -356,47 +356,11 @@ def monitor_command(
         if not set(chosen) <= set(FORMS):
             raise ValueError(f"--forms: expected any of {', '.join(FORMS)}; found {forms}")
         from bench.monitor_real import real_faults
+        from bench.monitor_table import table_lines
 
         result = evaluate(curves_folder(curves), role, bootstraps, repeats, workers, chosen, rows)
         result["real_faults"] = real_faults()
-    typer.echo(json.dumps(result, allow_nan=False) if as_json else "\n".join(_lines(result)))
-
-
-def _lines(result: dict[str, Any]) -> list[str]:
-    from bench.monitor_real import lines_of
-
-    lines = [f"false alarms per healthy run ({result['role']} half)"]
-    for part, rates in result["false_alarms"].items():
-        for detector, r in rates.items():
-            if not r["n"]:
-                continue
-            low, high = r["interval90"]
-            lines.append(
-                f"  {part:<13}{detector:<19}{r['alarms']:>4} of {r['n']:<4}{r['rate']:>7.1%}  ({low:.1%} to {high:.1%})"
-            )
-    for noise, shares in result["by_onset"].items():
-        for detector, by in shares.items():
-            if by:
-                said = "  ".join(f"{float(onset):.0%}: {share:.0%}" for onset, share in by.items())
-                lines.append(f"  4σ steps within 3 % of training, by onset, {noise}, {detector}: {said}")
-    titles = ("n", "early", "found", "≤3 %", "delay", "turn", "seen", "rise", "onset±3%")
-    lines.append(f"  {'fault':<22}{'detector':<19}" + "".join(f"{title:>9}" for title in titles))
-    for name, scores in result["faults"].items():
-        lines += [f"  {name:<22}{detector:<19}{_scores(one)}" for detector, one in scores.items()]
-    return lines + (lines_of(result["real_faults"]) if "real_faults" in result else [])
-
-
-def _scores(one: dict[str, Any]) -> str:
-    delay = one["median_delay"]
-    late = "-" if delay is None else f"{delay:.3f}"
-    shares = [_share(one[key]) for key in ("found", "within_3pct")]
-    before = [_share(one[f"before_{what}"]) for what in ("loss_turns", "turn_is_seen", "clear_rise")]
-    rest = [late, *before, _share(one.get("onset_within_3pct"))]
-    return "".join(f"{text:>9}" for text in (str(one["n"]), str(one["early"]), *shares, *rest))
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0%}"
+    typer.echo(json.dumps(result, allow_nan=False) if as_json else "\n".join(table_lines(result)))
 
 
 if __name__ == "__main__":
