@@ -110,14 +110,14 @@ def _rivals(one: Healthy, values: FloatArray) -> dict[str, float | None]:
     fractions = one.fractions
     judged = fractions >= start_of(one)
     t, v = fractions[judged], values[judged]
-    out = {f"z-score {w}/{k:g}": _first(t, _zscore_hits(v, w, k)) for w, k in ZSCORES}
-    out[RISE] = _first(t, _rise(v, max(round(0.01 * values.size), 1)) > RISE_SIGMA * one.sigma)
+    out = {f"z-score {w}/{k:g}": first(t, _zscore_hits(v, w, k)) for w, k in ZSCORES}
+    out[RISE] = first(t, rise(v, max(round(0.01 * values.size), 1)) > RISE_SIGMA * one.sigma)
     if one.source in _CLEAR:
-        out[CLEAR_RISE] = _first(t, _rise(v, _turn_points(one)) > _CLEAR[one.source] * one.sigma)
+        out[CLEAR_RISE] = first(t, rise(v, _turn_points(one)) > _CLEAR[one.source] * one.sigma)
     return out
 
 
-def _rise(v: FloatArray, width: int) -> FloatArray:
+def rise(v: FloatArray, width: int) -> FloatArray:
     """Return by how much the log of the trailing mean lies above its lowest so far."""
     smooth = np.log(_trailing_mean(v, width))
     return np.asarray(smooth - np.minimum.accumulate(smooth), dtype=np.float64)
@@ -127,12 +127,12 @@ def _turn_points(one: Healthy) -> int:
     return max(round(TURN_WIDTH * one.run.values.size), 1)
 
 
-def _clear_rises(pool: Sequence[Healthy]) -> dict[str, float]:
+def clear_rises(pool: Sequence[Healthy]) -> dict[str, float]:
     """Return per source by how many σ the loss smoothed over 5 % rises at most in 99 % of its healthy runs."""
     rises: dict[str, list[float]] = {}
     for one in pool:
         judged = one.run.values[one.fractions >= start_of(one)]
-        rises.setdefault(one.source, []).append(float(np.max(_rise(judged, _turn_points(one)))) / one.sigma)
+        rises.setdefault(one.source, []).append(float(np.max(rise(judged, _turn_points(one)))) / one.sigma)
     return {source: float(np.quantile(own, 0.99)) for source, own in rises.items()}
 
 
@@ -152,7 +152,8 @@ def _trailing_mean(v: FloatArray, width: int) -> FloatArray:
     return np.asarray((sums[at] - sums[low]) / (at - low), dtype=np.float64)
 
 
-def _first(t: FloatArray, hits: NDArray[np.bool_]) -> float | None:
+def first(t: FloatArray, hits: NDArray[np.bool_]) -> float | None:
+    """Return t at the first hit, None without one."""
     return float(t[int(np.argmax(hits))]) if hits.any() else None
 
 
@@ -173,7 +174,7 @@ _CLEAR: dict[str, float] = {}
 
 def _load(folder: Path) -> None:
     _POOL[:] = healthy_runs(folder)
-    _CLEAR.update(_clear_rises(_POOL))
+    _CLEAR.update(clear_rises(_POOL))
 
 
 def _run_case(case: Case) -> tuple[Case, Outcome, float | None]:
@@ -199,7 +200,7 @@ def _turns(one: Healthy, healthy: FloatArray, values: FloatArray, onset: float) 
     for raw in (healthy, values):
         smooth = smoothed(np.log(raw), TURN_WIDTH)[after]
         rises.append(smooth - np.minimum.accumulate(smooth))
-    return _first(one.fractions[after], rises[1] > np.max(rises[0]) + one.sigma)
+    return first(one.fractions[after], rises[1] > np.max(rises[0]) + one.sigma)
 
 
 def cases(pool: Sequence[Healthy], role: str, bootstraps: int, repeats: int, forms: Sequence[str] = FORMS) -> list[Case]:
