@@ -110,14 +110,14 @@ def _rivals(one: Healthy, values: FloatArray) -> dict[str, float | None]:
     fractions = one.fractions
     judged = fractions >= start_of(one)
     t, v = fractions[judged], values[judged]
-    out = {f"z-score {w}/{k:g}": _first(t, _zscore_hits(v, w, k)) for w, k in ZSCORES}
-    out[RISE] = _first(t, _rise(v, max(round(0.01 * values.size), 1)) > RISE_SIGMA * one.sigma)
+    out = {f"z-score {w}/{k:g}": first(t, _zscore_hits(v, w, k)) for w, k in ZSCORES}
+    out[RISE] = first(t, rise(v, max(round(0.01 * values.size), 1)) > RISE_SIGMA * one.sigma)
     if one.source in _CLEAR:
-        out[CLEAR_RISE] = _first(t, _rise(v, _turn_points(one)) > _CLEAR[one.source] * one.sigma)
+        out[CLEAR_RISE] = first(t, rise(v, _turn_points(one)) > _CLEAR[one.source] * one.sigma)
     return out
 
 
-def _rise(v: FloatArray, width: int) -> FloatArray:
+def rise(v: FloatArray, width: int) -> FloatArray:
     """Return by how much the log of the trailing mean lies above its lowest so far."""
     smooth = np.log(_trailing_mean(v, width))
     return np.asarray(smooth - np.minimum.accumulate(smooth), dtype=np.float64)
@@ -127,12 +127,12 @@ def _turn_points(one: Healthy) -> int:
     return max(round(TURN_WIDTH * one.run.values.size), 1)
 
 
-def _clear_rises(pool: Sequence[Healthy]) -> dict[str, float]:
+def clear_rises(pool: Sequence[Healthy]) -> dict[str, float]:
     """Return per source by how many σ the loss smoothed over 5 % rises at most in 99 % of its healthy runs."""
     rises: dict[str, list[float]] = {}
     for one in pool:
         judged = one.run.values[one.fractions >= start_of(one)]
-        rises.setdefault(one.source, []).append(float(np.max(_rise(judged, _turn_points(one)))) / one.sigma)
+        rises.setdefault(one.source, []).append(float(np.max(rise(judged, _turn_points(one)))) / one.sigma)
     return {source: float(np.quantile(own, 0.99)) for source, own in rises.items()}
 
 
@@ -152,7 +152,8 @@ def _trailing_mean(v: FloatArray, width: int) -> FloatArray:
     return np.asarray((sums[at] - sums[low]) / (at - low), dtype=np.float64)
 
 
-def _first(t: FloatArray, hits: NDArray[np.bool_]) -> float | None:
+def first(t: FloatArray, hits: NDArray[np.bool_]) -> float | None:
+    """Return t at the first hit, None without one."""
     return float(t[int(np.argmax(hits))]) if hits.any() else None
 
 
@@ -173,7 +174,7 @@ _CLEAR: dict[str, float] = {}
 
 def _load(folder: Path) -> None:
     _POOL[:] = healthy_runs(folder)
-    _CLEAR.update(_clear_rises(_POOL))
+    _CLEAR.update(clear_rises(_POOL))
 
 
 def _run_case(case: Case) -> tuple[Case, Outcome, float | None]:
@@ -199,7 +200,7 @@ def _turns(one: Healthy, healthy: FloatArray, values: FloatArray, onset: float) 
     for raw in (healthy, values):
         smooth = smoothed(np.log(raw), TURN_WIDTH)[after]
         rises.append(smooth - np.minimum.accumulate(smooth))
-    return _first(one.fractions[after], rises[1] > np.max(rises[0]) + one.sigma)
+    return first(one.fractions[after], rises[1] > np.max(rises[0]) + one.sigma)
 
 
 def cases(pool: Sequence[Healthy], role: str, bootstraps: int, repeats: int, forms: Sequence[str] = FORMS) -> list[Case]:
@@ -318,11 +319,15 @@ def evaluate(
     done = {} if rows is None else _read_rows(rows)
     missing = [case for case in work if case not in done]
     with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:  # the workers inherit the runs
-        for row in pool.map(_run_case, missing, chunksize=1):
-            done[row[0]] = row
-            if rows is not None:
-                with rows.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps([asdict(row[0]), asdict(row[1]), row[2]]) + "\n")
+        try:
+            for row in map(_run_case, missing) if workers == 1 else pool.map(_run_case, missing):
+                done[row[0]] = row
+                if rows is not None:
+                    with rows.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps([asdict(row[0]), asdict(row[1]), row[2]]) + "\n")
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
     return {"role": role, **summary(_POOL, [done[case] for case in work])}
 
 
@@ -352,47 +357,11 @@ def monitor_command(
         if not set(chosen) <= set(FORMS):
             raise ValueError(f"--forms: expected any of {', '.join(FORMS)}; found {forms}")
         from bench.monitor_real import real_faults
+        from bench.monitor_table import table_lines
 
         result = evaluate(curves_folder(curves), role, bootstraps, repeats, workers, chosen, rows)
         result["real_faults"] = real_faults()
-    typer.echo(json.dumps(result, allow_nan=False) if as_json else "\n".join(_lines(result)))
-
-
-def _lines(result: dict[str, Any]) -> list[str]:
-    from bench.monitor_real import lines_of
-
-    lines = [f"false alarms per healthy run ({result['role']} half)"]
-    for part, rates in result["false_alarms"].items():
-        for detector, r in rates.items():
-            if not r["n"]:
-                continue
-            low, high = r["interval90"]
-            lines.append(
-                f"  {part:<13}{detector:<19}{r['alarms']:>4} of {r['n']:<4}{r['rate']:>7.1%}  ({low:.1%} to {high:.1%})"
-            )
-    for noise, shares in result["by_onset"].items():
-        for detector, by in shares.items():
-            if by:
-                said = "  ".join(f"{float(onset):.0%}: {share:.0%}" for onset, share in by.items())
-                lines.append(f"  4σ steps within 3 % of training, by onset, {noise}, {detector}: {said}")
-    titles = ("n", "early", "found", "≤3 %", "delay", "turn", "seen", "rise", "onset±3%")
-    lines.append(f"  {'fault':<22}{'detector':<19}" + "".join(f"{title:>9}" for title in titles))
-    for name, scores in result["faults"].items():
-        lines += [f"  {name:<22}{detector:<19}{_scores(one)}" for detector, one in scores.items()]
-    return lines + (lines_of(result["real_faults"]) if "real_faults" in result else [])
-
-
-def _scores(one: dict[str, Any]) -> str:
-    delay = one["median_delay"]
-    late = "-" if delay is None else f"{delay:.3f}"
-    shares = [_share(one[key]) for key in ("found", "within_3pct")]
-    before = [_share(one[f"before_{what}"]) for what in ("loss_turns", "turn_is_seen", "clear_rise")]
-    rest = [late, *before, _share(one.get("onset_within_3pct"))]
-    return "".join(f"{text:>9}" for text in (str(one["n"]), str(one["early"]), *shares, *rest))
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0%}"
+    typer.echo(json.dumps(result, allow_nan=False) if as_json else "\n".join(table_lines(result)))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.monitor import Case, Outcome, _fair, _found, _rate, _rise, _zscore_hits, fault
-from bench.monitor_runs import _blocks
+from bench.monitor import Case, Outcome, _fair, _found, _rate, _zscore_hits, fault, rise
+from bench.monitor_power import drifts, look, steps
+from bench.monitor_runs import Healthy, _blocks
+from hpo.adapters.curve_files import RecordedRun
+from hpo.core.recipe import Recipe
+from hpo.core.schedules import schedule
+from hpo.core.template import template_of_reference
 
 T = np.linspace(0.001, 1, 1000)
 
@@ -65,5 +70,29 @@ def test_an_alarm_must_come_before_the_smoothed_loss_has_clearly_risen():
 
 def test_a_rise_is_over_the_lowest_so_far():
     v = np.exp(np.concatenate((np.linspace(1, 0, 50), np.linspace(0, 0.2, 50))))
-    assert _rise(v, 1)[:50].max() == 0
-    assert _rise(v, 1)[-1] == pytest.approx(0.2)
+    assert rise(v, 1)[:50].max() == 0
+    assert rise(v, 1)[-1] == pytest.approx(0.2)
+
+
+def made(seed: int) -> RecordedRun:
+    noise = 0.01 * np.random.default_rng(seed).standard_normal(T.size)
+    values = 3.0 * (1 + 0.3 * (1 - T) + 0.3 * np.exp(-12 * T)) * np.exp(noise)
+    recipe = Recipe(schedule=schedule("linear"), n_params=1e6, n_tokens=2e7, batch_tokens=2e4, lr=1e-2, weight_decay=0.1)
+    return RecordedRun(run_id=f"made{seed}", steps=1000 * T, values=values, horizon=1000.0, recipe=recipe)
+
+
+def test_a_run_cut_at_a_look_shows_its_step_and_a_drift_is_timed() -> None:
+    run = made(3)
+    one = Healthy("made train", "test", run, template_of_reference(made(4).curve()), 0.0075)
+    step = run.values * np.exp(fault("step", T, 0.5, 0.03))
+    for values, upto in ((step, 0.5), (run.values, 1.0)):
+        change = look(one, values, upto)
+        assert change is not None
+        assert not change.is_alarm
+    found = look(one, step, 0.53)
+    assert found is not None
+    assert (found.is_alarm, found.form) == (True, "step")
+    assert found.began == pytest.approx(0.5, abs=0.015)
+    assert steps([one])["0.5"] == 1.0
+    steepest = drifts([one], 1.0)["32"]
+    assert (steepest["n"], steepest["found"], steepest["onset_at_end"]) == (4, 1.0, 1.0)
