@@ -36,6 +36,7 @@ BASELINES = ("current_best", "transfer")
 _REPORTS = (
     ("race", "Tokens to the same final loss", "hpo bench race --curves DIR"),
     ("own_sweep", "Our own sweep", "hpo bench own-sweep"),
+    ("own_demo", "The demo, seed by seed", "hpo bench own-demo"),
     ("own_ladder", "Our own ladder: what collapses", "hpo bench own-ladder"),
     ("own_transfer", "Learning rates across width and depth", "hpo bench own-transfer"),
     ("outlook", "What a dry run expects, and what comes", "hpo bench outlook --curves DIR"),
@@ -47,6 +48,7 @@ _LATENCY = (
     ("latency", "Latency of the core", "hpo bench latency"),
     ("pruner_latency", "Latency of `should_prune`", "python -m bench.pruner_latency"),
     ("decision_latency", "Latency of the Ray scheduler", "python -m bench.decision_latency"),
+    ("scale", "Ten thousand trials on a thousand workers", "python -m bench.scale"),
     ("soak", "Ten thousand trials in one study", "python -m bench.soak"),
 )
 
@@ -70,7 +72,9 @@ def benchmark_page(results: Path = RESULTS) -> str:
 def pictures(results: Path = RESULTS) -> dict[str, str]:
     """Return the SVG files that the page shows, by file name."""
     return {
-        f"{name}.svg": (results / f"{name}.svg").read_text("utf-8") for name, *_ in _REPORTS if _has(results, f"{name}.svg")
+        f"{name}.svg": (results / f"{name}.svg").read_text("utf-8")
+        for name, *_ in (*_LATENCY, *_REPORTS)
+        if _has(results, f"{name}.svg")
     }
 
 

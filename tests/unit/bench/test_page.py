@@ -98,7 +98,7 @@ def test_reports_are_taken_over_with_their_command(tmp_path: Path) -> None:
 def test_the_page_of_the_results_that_are_kept_has_every_part(repository: Path) -> None:
     page = benchmark_page(repository / "bench" / "results")
     for title in (
-        *("One table", "Forecasts", "Calibration", "Ten thousand trials", "Where it loses"),
+        *("One table", "Forecasts", "Calibration", "Latency", "Ten thousand trials", "Where it loses"),
         *("Our own sweep", "Our own ladder", "Every protocol"),
     ):
         assert f"## {title}" in page
