@@ -5,6 +5,7 @@ import pytest
 from synthetic import recipe, surrogate_curve
 
 from hpo.core.coordinates import Coordinates, coordinates_of, size_coordinate
+from hpo.core.noise import CurveNoise
 from hpo.core.schedules import schedule
 from hpo.core.shape import NODES, ShapeSettings, common_controls, residuals_at_nodes, run_kernel
 from hpo.core.shape_fit import fit_shape
@@ -123,3 +124,44 @@ def test_two_runs_that_scatter_widely_are_not_explained_by_tau():
 def test_settings_outside_their_range_are_named(name, found):
     with pytest.raises(ValueError, match=rf"{name} must be .*; found {found!r}"):
         ShapeSettings(**{name: found})
+
+
+def test_one_reference_that_begins_late_costs_the_others_nothing():
+    late = ROWS.copy()
+    late[3, NODES < 0.15] = np.nan
+    whole, found = (fit_shape(rows, RUNS, CONTROLS, SETTINGS) for rows in (ROWS, late))
+    np.testing.assert_array_equal(found.nodes, whole.nodes)
+    new = [coordinates_of(recipe(tau=0.14, n_params=2e5))]
+    np.testing.assert_allclose(found.predict(new)[0], whole.predict(new)[0], atol=0.05)
+    early = found.nodes >= 0.15
+    np.testing.assert_allclose(found.predict(new)[0][0][early], whole.predict(new)[0][0][early], atol=2e-3)
+
+
+def test_references_that_all_begin_late_leave_no_early_nodes():
+    late = ROWS.copy()
+    late[:4, NODES < 0.15] = np.nan
+    assert fit_shape(late, RUNS, CONTROLS, SETTINGS).nodes[0] >= 0.15
+
+
+def _noisy(sd: float, shared: float = 0.0, seed: int = 0) -> tuple[np.ndarray, list[CurveNoise]]:
+    """Rows whose final values are off by ``sd`` each and by ``shared`` together, and that noise as it is told."""
+    rng = np.random.default_rng(seed)
+    off = sd * rng.standard_normal((len(ROWS), 1)) + shared * rng.standard_normal()
+    point = sd**2 + shared**2
+    noise = CurveNoise(point, point, NODES, np.full(NODES.size, point / 100))
+    return ROWS - off, [noise] * len(ROWS)
+
+
+def test_noise_of_final_values_is_not_taken_for_effects():
+    new = [coordinates_of(recipe(tau=0.7, n_params=2e5))]
+    truth = fit_shape(ROWS, RUNS, CONTROLS, SETTINGS).predict(new)[0][0]
+    made = [_noisy(0.02, seed=seed) for seed in range(12)]
+    told, hidden = ([fit_shape(rows, RUNS, CONTROLS, SETTINGS, noises=n if t else ()) for rows, n in made] for t in (1, 0))
+    errors = [np.std([(fit.predict(new)[0][0] - truth)[fit.nodes >= 0.1] for fit in fits]) for fits in (told, hidden)]
+    assert errors[0] < 0.95 * errors[1]
+
+
+def test_noise_that_all_references_share_leaves_effects_as_they_are():
+    rows, noises = _noisy(0.0, 0.02)
+    shape = fit_shape(rows, RUNS, CONTROLS, SETTINGS, noises=noises)
+    assert shape.inflation == pytest.approx(1.0, abs=0.3)
