@@ -80,8 +80,19 @@ def fill(study: optuna.Study, case: Case) -> None:
     for number in range(case.n_finished + case.n_running):
         reports = losses(rng, case.n_steps)
         done = number < case.n_finished
+        if not done and case.storage == "sqlite":
+            _report_at_once(study, study.ask(), reports)
+            continue
         state = TrialState.COMPLETE if done else TrialState.RUNNING
         study.add_trial(create_trial(state=state, value=reports[case.n_steps] if done else None, intermediate_values=reports))
+
+
+def _report_at_once(study: optuna.Study, trial: optuna.Trial, reports: dict[int, float]) -> None:
+    """Write a running trial's reports in one statement: Optuna takes a minute for those of 64 trials."""
+    columns = "trial_id, step, intermediate_value, intermediate_value_type"
+    rows = [(trial._trial_id, step, value, "FINITE") for step, value in reports.items()]
+    with study._storage._backend.engine.begin() as connection:  # type: ignore[attr-defined]
+        connection.exec_driver_sql(f"INSERT INTO trial_intermediate_values ({columns}) VALUES (?, ?, ?, ?)", rows)  # noqa: S608
 
 
 def time_pruner(study: optuna.Study, case: Case, pruner: optuna.pruners.BasePruner, memory: bool) -> Timing:
