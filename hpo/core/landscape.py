@@ -78,6 +78,11 @@ class Landscape:
     mean: float
     rate_centre: float
 
+    @property
+    def dof(self) -> float:
+        """Degrees of freedom of its variances: references less what was fitted to them (mean, amplitude, noise, lengths), at least 1."""
+        return max(float(len(self.points) - len(self.dimensions) - 3), 1.0)
+
     def bears_on(self, points: Sequence[Point]) -> list[bool]:
         """Return for each of several points whether the landscape says how it differs from the others.
 

@@ -197,7 +197,7 @@ class CollapseModel:
 
     def _with_landscape(self, curves: Sequence[Curve | Reference], law: Law) -> Law:
         """Return the joint law once the landscape of each label and metric has been taken into account."""
-        level, covariance = law.level.copy(), law.covariance.copy()
+        level, covariance, dofs = law.level.copy(), law.covariance.copy(), list(law.dofs)
         groups: dict[tuple[str, Metric], list[int]] = {}
         for k, i in enumerate(law.members):
             groups.setdefault((curves[i].family, curves[i].metric), []).append(k)
@@ -213,7 +213,9 @@ class CollapseModel:
             block = np.ix_(own, own)
             prior = fitted.prior([points[j] for j in reached])
             level[own], covariance[block] = update(law.level[own], law.covariance[block], *prior)
-        return replace(law, level=level, covariance=covariance)
+            for k in own:
+                dofs[k] = _mixed_dof(dofs[k], law.covariance[k, k], covariance[k, k], fitted.dof)
+        return replace(law, level=level, covariance=covariance, dofs=tuple(dofs))
 
     def landscape_of(
         self, recipes: Sequence[Recipe | None], family: str, metric: Metric
@@ -388,3 +390,14 @@ class _Found:
 
 
 _Block = tuple[list[int], FloatArray, FloatArray, tuple[float, ...]]
+
+
+def _mixed_dof(dof: float, before: float, after: float, other: float) -> float:
+    """Return the degrees of freedom of a variance ``before`` that a second source with its own has brought down to ``after``.
+
+    Shares of the precision weigh the two (Satterthwaite): the log of the joint variance moves with each one's by its share.
+    """
+    if before <= 0:
+        return dof
+    share = min(max(1.0 - after / before, 0.0), 1.0)
+    return min(dof, 1.0 / ((1.0 - share) ** 2 / dof + share**2 / other)) if share > 0 else dof
