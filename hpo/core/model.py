@@ -396,6 +396,7 @@ def _mixed_dof(dof: float, before: float, after: float, other: float) -> float:
     """Return the degrees of freedom of a variance ``before`` that a second source with its own has brought down to ``after``.
 
     Shares of the precision weigh the two (Satterthwaite): the log of the joint variance moves with each one's by its share.
+    Never more than before: how a run strays stays as uncertain as it was.
     """
     if before <= 0:
         return dof
