@@ -135,8 +135,10 @@ def _pool(folder: Path) -> list[Healthy]:
     return healthy_runs(folder)
 
 
-def evaluate(folder: Path, role: str, source: str, parts: Sequence[str], *, told: bool = False) -> dict[str, Any]:
-    """Return the parts asked for, of the runs of one source and half.
+def evaluate(
+    folder: Path, role: str, source: str, parts: Sequence[str], *, told: bool = False, every: int = 1
+) -> dict[str, Any]:
+    """Return the parts asked for, of every ``every``-th run of one source and half.
 
     Raises
     ------
@@ -144,7 +146,8 @@ def evaluate(folder: Path, role: str, source: str, parts: Sequence[str], *, told
         A source without such runs; the message names those there are.
     """
     pool = _pool(folder)
-    runs = [one for one in pool if one.role == role and one.source == source and (not told or one.clean is not None)]
+    chosen = [one for one in pool if one.role == role and one.source == source][::every]
+    runs = [one for one in chosen if not told or one.clean is not None]
     if not runs:
         raise ValueError(f"--source: expected one of {', '.join(sorted({o.source for o in pool}))}; found {source}")
     made: dict[str, Any] = {"role": role, "source": source, "told": told, "runs": len(runs)}
@@ -165,11 +168,14 @@ def power_command(
     curves: Annotated[Path | None, typer.Option(help="Folder of recorded curves (default: $HPO_CURVES).")] = None,
     role: Annotated[str, typer.Option(help="develop or test.")] = "test",
     parts: Annotated[str, typer.Option(help="What to measure, comma-separated.")] = ",".join(PARTS),
+    every: Annotated[int, typer.Option(min=1, help="Every so many-th run only.")] = 1,
     same_data: Annotated[bool, typer.Option("--same-data", help="Tell the monitor of the noise that relatives share.")] = False,
 ) -> None:
     """Print one JSON document: alarms while healthy, steps of 4 σ found within 3 % of training, drifts."""
     with input_errors():
-        print(json.dumps(evaluate(curves_folder(curves), role, source, parts.split(","), told=same_data), indent=1))
+        print(
+            json.dumps(evaluate(curves_folder(curves), role, source, parts.split(","), told=same_data, every=every), indent=1)
+        )
 
 
 if __name__ == "__main__":

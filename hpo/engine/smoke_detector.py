@@ -106,14 +106,15 @@ class SmokeDetector:
         steps = self._runs.steps(run)
         if self._known.get(run.name, (-1, None))[0] != steps:
             monitor = self._caught_up(run, steps + 1)
-            self._known[run.name] = (steps, None if monitor is None else Suspicion.of(monitor.judge()))
-            if monitor is not None:
-                self._note(run, monitor)
+            if monitor is None:  # there may be a model later
+                return None
+            self._known[run.name] = (steps, Suspicion.of(monitor.judge()))
+            self._note(run, monitor)
         return self._known[run.name][1]
 
     def _caught_up(self, run: Run, before_step: int) -> Monitor | None:
         """Return a monitor that knows what the run logged before a step; None without a model of the proxies."""
-        if self._model is None and self._runs.plan.proxies and self._runs.folder.model.exists():
+        if self._model is None and self._runs.folder.model.exists():
             self._model = read_model(self._runs.folder.model)
         if self._model is None or not self._model.references:
             return None
