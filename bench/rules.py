@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -43,7 +44,8 @@ class Prune:
         forecast = None if early else self._model.forecast(curve)
         decision = decide(curve, forecast, self._state, self._settings, partial(self._chance, curve))
         if decision.action == "stop":
-            self._state = SweepState(self._state.best_level, self._state.error_spent + decision.error_spent)
+            spent = self._state.error_spent + decision.error_spent
+            self._state = SweepState(self._state.best_level, spent, self._state.n_stopped + 1)
         return decision.action == "stop"
 
     def _chance(self, curve: Curve) -> float | None:
@@ -59,7 +61,7 @@ class Prune:
         level = float(curve.metric.to_model(curve.final_loss))
         self._best = sorted([*self._best, Finished(curve, level)], key=lambda f: f.level)[:MOST_FINISHED]
         best = self._state.best_level
-        self._state = SweepState(level if best is None else min(best, level), self._state.error_spent)
+        self._state = replace(self._state, best_level=level if best is None else min(best, level))
         if len(self._finished) >= self._refit_at:
             self._fit()
 

@@ -169,7 +169,7 @@ class StudyView:
         curve = curve if self._stops_diverging else replace(curve, diverging=False)
         best = self.best_level
         threshold = None if best is None else self.scale.worse_by(best, self.settings.margin)
-        state, settings = SweepState(threshold, spent), self._without_margin
+        state, settings = SweepState(threshold, spent, len(self._spent)), self._without_margin
         if is_decided_early(curve, state, settings):
             return decide(curve, None, state, settings)
         try:

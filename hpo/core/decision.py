@@ -6,8 +6,9 @@ so nothing is spent by looking again.
 
 Two rules share it. :func:`select` judges everybody at once, at the stopping fraction, and keeps the smallest set that holds
 the best with probability at least 1 − α. :func:`decide` judges one trial as it goes, against the best final value known; a
-single stop may spend at most :data:`SHARE` of what is left, so that the budget lasts for any number of trials. Its P(best) is
-that of the joint law of the trial and its rivals where the caller has one.
+single stop may spend at most :data:`SHARE` of what is left, and the share falls with the number of stops: what a stop may spend
+then falls with their square only, and the budget lasts for thousands. Its P(best) is that of the joint law of the trial and its
+rivals where the caller has one.
 
 Precedence in both: a non-finite value stops · sustained divergence stops (in :func:`decide`, unless the trial is still better
 than the best final value) · before the minimum fraction or in warm-up nothing else does · a forecast that abstains never stops
@@ -30,7 +31,8 @@ from hpo.core.posterior import probability_best
 Action = Literal["continue", "pause", "stop"]
 Number = float | int | str | None
 SHARE = 0.1
-"""Largest share of the remaining error budget that one stop of :func:`decide` may spend."""
+"""Largest share of the error budget that the first stop of :func:`decide` may spend; the one after k others may spend
+1/(1/SHARE + k) of the rest: about 9 α/(k + 10)² where all spend what they may, which sums to α however many there are."""
 LIKELY = 0.5
 """A trial more likely than this to beat the best final value, by its forecast alone, goes on without another question."""
 
@@ -95,10 +97,13 @@ class SweepState:
         Lowest final value of the finished trials, on the model's scale; None before any has finished.
     error_spent : float
         Sum of P(best) over the trials stopped so far.
+    n_stopped : int
+        How many they are.
     """
 
     best_level: float | None = None
     error_spent: float = 0.0
+    n_stopped: int = 0
 
 
 @dataclass(frozen=True)
@@ -189,7 +194,7 @@ def decide(
     p_best = _chance(forecast, state, settings, chance)
     if p_best is None:
         return Decision("continue", "no_incumbent", numbers)
-    allowed = SHARE * (settings.alpha - state.error_spent)
+    allowed = (settings.alpha - state.error_spent) / (1 / SHARE + state.n_stopped)
     numbers |= {"p_best": p_best, "allowed": allowed, "incumbent_level": state.best_level}
     return Decision("stop", "cannot_win", numbers) if p_best <= allowed else Decision("continue", "may_win", numbers)
 
