@@ -80,7 +80,7 @@ class Landscape:
 
     @property
     def dof(self) -> float:
-        """Degrees of freedom of its variances: references less what was fitted to them (mean, amplitude, noise, lengths), at least 1."""
+        """Degrees of freedom of its variances: references less what is fitted (mean, amplitude, noise, lengths), at least 1."""
         return max(float(len(self.points) - len(self.dimensions) - 3), 1.0)
 
     def bears_on(self, points: Sequence[Point]) -> list[bool]:
