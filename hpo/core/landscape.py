@@ -270,6 +270,18 @@ def update_gain(covariance: FloatArray, prior_covariance: FloatArray) -> FloatAr
     return np.asarray(np.linalg.solve(covariance + prior_covariance + LEVEL_SD**2, covariance).T, dtype=np.float64)
 
 
+def joint_dof(dof: float, before: float, after: float, other: float) -> float:
+    """Return the degrees of freedom of a variance ``before`` that a second source with its own has brought down to ``after``.
+
+    Shares of the precision weigh the two (Satterthwaite): the log of the joint variance moves with each one's by its share.
+    Never more than before: how a run strays stays as uncertain as it was.
+    """
+    if before <= 0:
+        return dof
+    share = min(max(1.0 - after / before, 0.0), 1.0)
+    return min(dof, 1.0 / ((1.0 - share) ** 2 / dof + share**2 / other)) if share > 0 else dof
+
+
 def _drawn_in(finals: FloatArray) -> FloatArray:
     """Return the finals with those far above the middle moved towards it: beyond it, only the order is kept (log)."""
     best, middle = float(np.min(finals)), float(np.median(finals))

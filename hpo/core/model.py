@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from hpo.core.coordinates import coordinates_of
 from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast, SweepForecast, abstained_forecast, completed_forecast, judged_forecast
-from hpo.core.landscape import Landscape, Point, fit_landscape, point_of, update
+from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, point_of, update
 from hpo.core.metric import Metric
 from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
 from hpo.core.prefix import prefixes_of
@@ -214,7 +214,7 @@ class CollapseModel:
             prior = fitted.prior([points[j] for j in reached])
             level[own], covariance[block] = update(law.level[own], law.covariance[block], *prior)
             for k in own:
-                dofs[k] = _mixed_dof(dofs[k], law.covariance[k, k], covariance[k, k], fitted.dof)
+                dofs[k] = joint_dof(dofs[k], law.covariance[k, k], covariance[k, k], fitted.dof)
         return replace(law, level=level, covariance=covariance, dofs=tuple(dofs))
 
     def landscape_of(
@@ -390,15 +390,3 @@ class _Found:
 
 
 _Block = tuple[list[int], FloatArray, FloatArray, tuple[float, ...]]
-
-
-def _mixed_dof(dof: float, before: float, after: float, other: float) -> float:
-    """Return the degrees of freedom of a variance ``before`` that a second source with its own has brought down to ``after``.
-
-    Shares of the precision weigh the two (Satterthwaite): the log of the joint variance moves with each one's by its share.
-    Never more than before: how a run strays stays as uncertain as it was.
-    """
-    if before <= 0:
-        return dof
-    share = min(max(1.0 - after / before, 0.0), 1.0)
-    return min(dof, 1.0 / ((1.0 - share) ** 2 / dof + share**2 / other)) if share > 0 else dof
