@@ -88,7 +88,7 @@ def fit_shape(
     kin : Kin, optional
         What the same model's other schedules say of one run's misfit: it helps to estimate K, nothing else.
     """
-    keep = _used_nodes(np.isfinite(residuals))
+    keep = _used_nodes(_known_to_the_end(residuals))
     nodes = NODES[keep]
     expected = np.zeros((len(runs), nodes.size)) if means is None else means[:, keep]
     target = with_late_starts(residuals[:, keep] - expected)
@@ -138,20 +138,25 @@ def _used_nodes(known: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return common if begins_early else np.asarray(known.mean(axis=0) >= 1.0 - MOST_LATE, dtype=np.bool_)
 
 
+def _known_to_the_end(rows: FloatArray) -> NDArray[np.bool_]:
+    """Return for each run and node whether it is known there and from there on."""
+    return np.asarray(np.flip(np.logical_and.accumulate(np.flip(np.isfinite(rows), axis=1), axis=1), axis=1), dtype=np.bool_)
+
+
 def with_late_starts(rows: FloatArray) -> FloatArray:
-    """Return the rows, shape (n_runs, n_nodes), with what a run lacks at first carried back from its first value.
+    """Return the rows, shape (n_runs, n_nodes), with what a run lacks at first carried back from where it is known to its end.
 
     A run that is logged later than the others keeps its distance from their mean, as a Brownian motion in −log t̂ would.
     """
-    known = np.isfinite(rows)
-    if known.all() or not known.any(axis=1).all():
-        return rows
+    known = _known_to_the_end(rows)
     whole = known.all(axis=1)
-    filled = rows.copy()
+    if whole.all() or not whole.any():
+        return rows
+    mean, filled = np.mean(rows[whole], axis=0), rows.copy()
     for i in np.flatnonzero(~whole):
-        first = int(np.argmax(known[i]))
-        mean = np.mean(rows[whole], axis=0)
-        filled[i, :first] = mean[:first] + rows[i, first] - mean[first]
+        first = int(np.sum(~known[i]))
+        apart = rows[i, first] - mean[first] if first < mean.size else 0.0
+        filled[i, :first] = mean[:first] + apart
     return filled
 
 

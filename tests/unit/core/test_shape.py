@@ -137,6 +137,17 @@ def test_one_reference_that_begins_late_costs_the_others_nothing():
     np.testing.assert_allclose(found.predict(new)[0][0][early], whole.predict(new)[0][0][early], atol=2e-3)
 
 
+def test_a_gap_in_a_reference_leaves_no_gap_in_the_shape():
+    """As in a model file that somebody has edited."""
+    gaps = ROWS.copy()
+    gaps[:, NODES < 0.1] = np.nan
+    gaps[2, NODES.size - 20] = np.nan
+    gaps[5, NODES.size - 1] = np.nan
+    shape = fit_shape(gaps, RUNS, CONTROLS, SETTINGS)
+    assert shape.nodes.size > 80
+    assert np.all(np.isfinite(shape.solved))
+
+
 def test_references_that_all_begin_late_leave_no_early_nodes():
     late = ROWS.copy()
     late[:4, NODES < 0.15] = np.nan
