@@ -134,10 +134,10 @@ class CollapsePruner(BasePruner):
                 return self._answer(study, self._decide(view, study, trial))
             except FunctionError as failure:
                 self._reader.complain(failure)
-                record = _on_values_alone(trial, "function_failed", str(failure))
+                record = on_values_alone(trial, "function_failed", str(failure))
             except Exception as error:  # noqa: BLE001 - a fault of ours must not end somebody's study
                 view.complain(error, trial)
-                record = _on_values_alone(trial, "failed", f"{type(error).__name__}: {error}")
+                record = on_values_alone(trial, "failed", f"{type(error).__name__}: {error}")
             return self._answer(study, self._overrule(view, study, record))
 
     def decision(self, trial_number: int, study: Study | None = None) -> TrialDecision | None:
@@ -310,7 +310,7 @@ def _not_judged(trial: FrozenTrial, reason: str, detail: str = "") -> TrialDecis
     return TrialDecision(trial.number, _last_step(trial), "continue", False, reason, detail or PRUNER_REASONS[reason])
 
 
-def _on_values_alone(trial: FrozenTrial, reason: str, failure: str) -> TrialDecision:
+def on_values_alone(trial: FrozenTrial, reason: str, failure: str) -> TrialDecision:
     """Return the decision about a trial that cannot be judged for want of an answer: only a non-finite value stops it."""
     if all(isfinite(value) for value in trial.intermediate_values.values()):
         return _not_judged(trial, reason, failure)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from hpo.adapters.optuna_pruner import CollapsePruner
+from hpo.adapters.optuna_pruner import CollapsePruner, on_values_alone
 from hpo.adapters.optuna_record import TrialDecision
 from hpo.adapters.optuna_trials import Follower, guess_recipe
 from hpo.adapters.optuna_view import StudyView
@@ -43,6 +43,8 @@ class RayTrial:
         The last about it, and the last of it that is in the log.
     is_between : bool
         True if the last report fell into the same per cent of training as the one before: that decision still stands.
+    failed : str or None
+        Which function of the user's failed for it, and how: such a trial is judged by its values alone and teaches nothing.
     """
 
     frozen: FrozenTrial
@@ -55,6 +57,7 @@ class RayTrial:
     decision: TrialDecision | None = None
     logged: TrialDecision | None = None
     is_between: bool = False
+    failed: str | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -111,7 +114,7 @@ class TrialBook:
         ----------
         about : dict
             ``settings`` (numbers and names of its config), ``searched`` (those of them that are searched), ``family``,
-            ``recipe`` (as dict) and ``horizon``; JSON-ready.
+            ``recipe`` (as dict) and ``horizon``, or ``failed`` (why the last three are not known); JSON-ready.
         """
         known = self.trials.get(trial_id)
         if known is not None:
@@ -122,7 +125,7 @@ class TrialBook:
         frozen.number = len(self._by_number)
         said = about.get("recipe")
         recipe = guess_recipe(frozen) if said is None else recipe_from_dict(said)
-        trial = RayTrial(frozen, about.get("family") or "", recipe, about.get("horizon"))
+        trial = RayTrial(frozen, about.get("family") or "", recipe, about.get("horizon"), failed=about.get("failed"))
         self.trials[trial_id] = trial
         self._by_number.append(trial)
         return trial
@@ -142,7 +145,7 @@ class TrialBook:
             return
         trial.status = how
         values = trial.frozen.intermediate_values
-        if not values or how == "failed" or (how == "finished" and not trial.is_whole):
+        if not values or how == "failed" or trial.failed or (how == "finished" and not trial.is_whole):
             return
         self.n_finished += 1
         frozen = trial.frozen
@@ -199,6 +202,8 @@ class BookPruner(CollapsePruner):
 
     def _judge(self, view: StudyView, follower: Follower, trial: FrozenTrial) -> TrialDecision:
         known = self._book.of(trial)
+        if known.failed is not None:
+            return on_values_alone(trial, "function_failed", known.failed)
         if known.is_between and known.decision is not None and check_values(view.curve_of(trial, follower)) is None:
             return known.decision
         follower.judged = None

@@ -113,6 +113,7 @@ class CollapseScheduler(FIFOScheduler):
         self._search: CollapseSearch | None = None
         self._has_begun = False
         self._has_warned = False
+        self._warned_of: set[str] = set()
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Take metric and mode of ``tune.TuneConfig``; False where the scheduler was given others.
@@ -292,20 +293,38 @@ class CollapseScheduler(FIFOScheduler):
         return self._book.trials[trial.trial_id]
 
     def _about(self, trial: Any) -> dict[str, Any]:
-        """Return what a trial's config says about its run, JSON-ready."""
+        """Return what a trial's config says about its run, JSON-ready.
+
+        A function of the user's that fails costs the trial its judgement, never the experiment.
+        """
         config = trial.config or {}
-        recipe = None if self._recipe is None else self._recipe(config)
-        if recipe is not None and not isinstance(recipe, Recipe):
-            raise ValueError(f"recipe must return a Recipe or None; found {recipe!r}")
-        label = None if self._family is None else self._family(config)
-        total = self._total(config) if callable(self._total) else self._total
-        return {
+        about: dict[str, Any] = {
             "settings": settings_in(config),
             "searched": settings_in(getattr(trial, "evaluated_params", None) or config),
-            "recipe": None if recipe is None else recipe.to_dict(),
-            "family": "" if label is None else str(label),
-            "horizon": None if total is None else float(total),
         }
+        name = "total"
+        try:
+            total = self._total(config) if callable(self._total) else self._total
+            horizon = None if total is None else float(total)
+            name = "recipe"
+            recipe = None if self._recipe is None else self._recipe(config)
+            if recipe is not None and not isinstance(recipe, Recipe):
+                raise ValueError(f"it must return a Recipe or None; it returned {recipe!r:.80}")
+            name = "family"
+            label = None if self._family is None else self._family(config)
+        except Exception as error:  # noqa: BLE001 - whatever a user's function raises
+            return {**about, "failed": self._failed(name, trial, error)}
+        described = None if recipe is None else recipe.to_dict()
+        return {**about, "recipe": described, "family": "" if label is None else str(label), "horizon": horizon}
+
+    def _failed(self, name: str, trial: Any, error: Exception) -> str:
+        """Return which function failed and how; warn of each function once."""
+        said = f"{name} failed ({type(error).__name__}: {error})"
+        if name not in self._warned_of:
+            text = "%s for trial %s; a trial for which %s fails is judged by its values alone and teaches nothing"
+            _logger.warning(text, said, trial.trial_id, name)
+        self._warned_of.add(name)
+        return said
 
     def _warn_of_missing(self, trial: Any, key: str | None) -> None:
         if not self._has_warned:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
@@ -147,6 +149,31 @@ def test_trials_of_another_family_or_schedule_are_not_judged_by_this_one() -> No
     teach(recipes, schedule="linear")
     assert run(recipes, trial("other", schedule="constant"), curve(3.6, steps())) == 0
     assert run(recipes, trial("same", schedule="linear"), curve(3.6, steps())) > 0
+
+
+@pytest.mark.parametrize("name", ["total", "recipe", "family"])
+@pytest.mark.parametrize("answer", ["raises", "nonsense"])
+def test_a_users_function_that_fails_costs_the_judgement_of_its_trial_only(
+    name: str, answer: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = {"total": HORIZON, "recipe": None, "family": "all"}[name]
+
+    def asked(config: Mapping[str, Any]) -> Any:
+        if not config.get("odd"):
+            return good
+        if answer == "raises" or name == "family":  # any answer is a family's label
+            raise KeyError("n_layers")
+        return "many"
+
+    made = scheduler(**{name: asked})
+    teach(made)
+    for odd in ("odd", "odder"):
+        assert run(made, trial(odd, odd=True), curve(3.6, steps())) == 0
+    assert run(made, trial("bad"), curve(3.6, steps())) > 0
+    assert made.decision("odd").reason == "function_failed"
+    warned = [record.getMessage() for record in caplog.records if "teaches nothing" in record.getMessage()]
+    assert len(warned) == 1
+    assert warned[0].startswith(f"{name} failed (")
 
 
 def test_any_reported_key_may_be_the_time_and_horizons_may_differ() -> None:
