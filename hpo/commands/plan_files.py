@@ -51,7 +51,7 @@ def not_one_sweep(plan: FamilyPlan) -> str | None:
         return "only parameter counts are known, no shapes"
     if len(plan.runs) < 2:
         return "a sweep needs a smaller size to learn from; add sizes, or a ladder"
-    if plan.spec.tokens is not None or plan.spec.compute is not None or plan.spec.target_loss is not None:
+    if len({run.tpp for run in plan.runs}) > 1 and plan.spec.tpp is None:
         return "its horizon is not set by tpp alone, so sizes differ in tpp and would not collapse"
     for what, values in (
         ("tpp", {run.tpp for run in plan.runs}),

@@ -59,7 +59,7 @@ def sizes_of(spec: PlanSpec, tpp: float | None, compute: float | None) -> list[F
     if compute is None or tpp is None:
         raise InputError("tpp: expected tokens per parameter, to share a compute budget between size and tokens; found nothing")
     if "depth" in spec.model:
-        return [_decoder_within(spec, compute, tpp)]
+        return _ladder(_decoder_within(spec, compute, tpp), spec)
     return [_bare(n, spec) for n in _laddered(spec, [params_for_budget(compute, tpp)])]
 
 

@@ -384,3 +384,19 @@ def test_a_model_that_cannot_be_is_named(hpo, tmp_path, table, words):
     code, _, err = hpo("efficiency", "frontier", "--models", tmp_path / "models.csv")
     assert code == 2
     assert words in err
+
+
+BUDGETS = (
+    ("--compute", "1e15", "--head-dim", "4", "--depth", "3"),
+    ("--target-loss", "3.0", "--head-dim", "128", "--depth", "12"),
+)
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_a_ladder_below_what_a_budget_buys_is_a_sweep(hpo, tmp_path, budget):
+    path = tmp_path / "plan.yaml"
+    code, out, err = hpo("plan", *budget, "--tpp", "20", "--ladder", "0.25", "--batch", "8", "-o", path, "--json")
+    assert (code, "a sweep over lr" in err) == (0, True)
+    sizes = [recipe["n_params"] for recipe in json.loads(out)["recipes"]]
+    assert [n / sizes[-1] for n in sizes] == pytest.approx([1 / 16, 1 / 4, 1], rel=0.3)
+    assert len(load_config(path).proxies.sizes) == 2
