@@ -24,6 +24,8 @@ from proxies.parameterisation import ROLES, TABLE, role_multipliers
 CELERITY_TAU = {20.0: 0.175, 80.0: 0.087, 234.0: 0.051}
 """Tokens per parameter → τ of the published family (arXiv 2509.25087)."""
 CELERITY_WARMUP_TOKENS = 375e6
+WELL_USED = 0.9
+"""Share of a stated budget below which a plan says what is left."""
 SWEEP_BATCH = 16
 """Sequences a decoder is trained with unless told: the default of a sweep."""
 
@@ -76,6 +78,8 @@ def build_plan(spec: PlanSpec) -> FamilyPlan:
                 where = "" if name in str(error) or len(of_this) == 1 else f", for {name}"
                 raise InputError(f"{restated(error)}{where}{_way_on(error)}") from None
             sizes.append(one)
+        if sized_by_budget:
+            notes += _budget_notes(spec, compute, runs[-1], sizes[-1])
     family = _family_notes(spec, runs) + _base_shape_notes(spec)
     return FamilyPlan(spec, rules, tuple(runs), tuple(sizes), (*notes, *family, *plan_notes(runs, rules)))
 
@@ -95,6 +99,21 @@ def _compute(spec: PlanSpec) -> tuple[float | None, list[str]]:
     elif not law.covers(flops):
         notes.append(f"warning: the budget is extrapolated: {law.source} was measured on {law.range_text} FLOPs")
     return flops, notes
+
+
+def _budget_notes(spec: PlanSpec, compute: float | None, run: PlannedRun, size: FamilySize) -> list[str]:
+    """Say by how much whole heads miss the budget: what is left of a stated one, what a target loss takes beyond its own."""
+    if compute is None or size.architecture is None:
+        return []
+    share = (run.recipe.flops or 0.0) / compute
+    heads = f"widths are whole heads of {size.architecture.head_dim}"
+    if spec.target_loss is not None:
+        return [f"{run.name} is the smallest width that reaches it, with {share:.3g} times those FLOPs: {heads}"]
+    if share >= WELL_USED:
+        return []
+    return [
+        f"{run.name} uses {100 * share:.2g} % of the budget: {heads}, and the next exceeds it; try another --head-dim or --depth"
+    ]
 
 
 def _horizons(spec: PlanSpec, compute: float | None) -> Sequence[float | None]:

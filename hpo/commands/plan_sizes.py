@@ -131,15 +131,21 @@ def _ladder(top: FamilySize, spec: PlanSpec) -> list[FamilySize]:
 
 
 def _decoder_within(spec: PlanSpec, compute: float, tpp: float) -> FamilySize:
-    """Return the widest model whose exact training FLOPs at ``tpp`` fit the budget."""
+    """Return the widest model whose exact training FLOPs at ``tpp`` fit the budget; of a target loss, the next width up."""
     seq_len = spec.data.seq_len
     head_dim = _architecture({**spec.model, "width": spec.model.get("head_dim", 16)}, "model").head_dim
     best = None
     for heads in range(1, WIDEST):
         one = _architecture({**spec.model, "width": heads * head_dim, "head_dim": head_dim}, "model")
-        if one.flops_per_token(seq_len) * tpp * one.n_params > compute:
+        flops = one.flops_per_token(seq_len) * tpp * one.n_params
+        if spec.target_loss is not None and flops >= compute:
+            return _of(_name(one), one, seq_len)
+        if flops > compute:
             break
         best = one
+    if spec.target_loss is not None:
+        found = f"a target loss that takes {compute:.3g} FLOPs"
+        raise InputError.at("model", f"a shape of at most {WIDEST - 1} heads of size {head_dim} that reaches it", found)
     if best is None:
         raise InputError.at("compute", f"enough for one head of size {head_dim} at tpp {tpp:g}", f"{compute:g}")
     return _of(_name(best), best, seq_len)

@@ -388,7 +388,7 @@ def test_a_model_that_cannot_be_is_named(hpo, tmp_path, table, words):
 
 BUDGETS = (
     ("--compute", "1e15", "--head-dim", "4", "--depth", "3"),
-    ("--target-loss", "3.0", "--head-dim", "128", "--depth", "12"),
+    ("--target-loss", "2.5", "--head-dim", "64", "--depth", "24"),
 )
 
 
@@ -400,3 +400,18 @@ def test_a_ladder_below_what_a_budget_buys_is_a_sweep(hpo, tmp_path, budget):
     sizes = [recipe["n_params"] for recipe in json.loads(out)["recipes"]]
     assert [n / sizes[-1] for n in sizes] == pytest.approx([1 / 16, 1 / 4, 1], rel=0.3)
     assert len(load_config(path).proxies.sizes) == 2
+
+
+def test_a_budget_that_whole_heads_leave_unspent_is_said(hpo):
+    rough = ("--compute", "1e13", "--tpp", "20", "--depth", "3")
+    assert any("uses 36 % of the budget: widths are whole heads of 16" in note for note in plan(hpo, *rough)["notes"])
+    fine = ("--compute", "1e16", "--tpp", "20", "--depth", "4", "--head-dim", "4")
+    assert not any("of the budget" in note for note in plan(hpo, *fine)["notes"])
+
+
+def test_a_target_loss_is_met_by_the_next_width_up(hpo):
+    loss, family = ("--target-loss", "2.5", "--tpp", "20"), ("--depth", "24", "--head-dim", "128")
+    bare, document = plan(hpo, *loss), plan(hpo, *loss, *family)
+    share = document["recipes"][0]["flops"] / bare["recipes"][0]["flops"]
+    assert 1 < share < 1.2
+    assert any(f"smallest width that reaches it, with {share:.3g} times" in note for note in document["notes"])
