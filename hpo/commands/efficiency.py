@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from hpo.adapters.curve_column_names import Columns
     from hpo.commands.trained_models import Models
-    from hpo.core.power_law import PowerLawFit
+    from hpo.core.power_law import PowerLaw, PowerLawFit
 
 app = typer.Typer(
     help="What compute buys: compression, scaling fits, Pareto frontier.", no_args_is_help=True, add_completion=False
@@ -101,9 +102,9 @@ def scaling_command(
         fit = read.fit()
         document = {
             "law": fit.to_dict(LEVEL),
-            "scale": (1.0 / fit.law.coefficient) ** (1.0 / fit.law.exponent),
+            "scale": _scale(fit.law),
             "models": read.to_dicts(),
-            "notes": read.notes(),
+            "notes": [*_exponent_notes(fit), *read.notes()],
             "predictions": [_prediction(read, fit, x, extrapolate=extrapolate) for x in numbers("--at", at) or []],
         }
         if figure is not None:
@@ -203,6 +204,24 @@ def _absolute(row: dict[str, Any], params: float, optimal_tpp: float) -> dict[st
     return {"n_params": n, "n_tokens": d, "flops": 6.0 * n * d, **iso}
 
 
+def _scale(law: PowerLaw) -> float | None:
+    """Return C₀ of (C / C₀)^k, None for a law so flat that it is beyond all numbers."""
+    from hpo.core.power_law import LARGEST_LOG
+
+    if abs(math.log(law.coefficient)) >= LARGEST_LOG * abs(law.exponent):
+        return None
+    return math.exp(-math.log(law.coefficient) / law.exponent)
+
+
+def _exponent_notes(fit: PowerLawFit) -> list[str]:
+    """Say where the models do not show that compute helps."""
+    if fit.law.exponent >= 0:
+        return ["warning: quality falls as compute rises (exponent above 0): hpo plan does not take such a law"]
+    if fit.exponent_interval(LEVEL)[1] >= 0:
+        return ["warning: the interval of the exponent holds 0: these models do not show that compute helps"]
+    return []
+
+
 def _prediction(read: Models, fit: PowerLawFit, flops: float, *, extrapolate: bool) -> dict[str, Any]:
     middle = fit.law.at(flops, extrapolate=extrapolate)
     low, high = fit.interval(flops, LEVEL, of_a_new_point=True)
@@ -259,7 +278,9 @@ def _scaling_lines(document: dict[str, Any]) -> list[str]:
     name = "loss" if law["y_name"] == "loss" else "100 − accuracy"
     low, high = law["exponent_interval"]
     source = f"{law['n_points']} models of {law['low']:.3g} to {law['high']:.3g} FLOPs"
-    lines = [f"{name} = (C / {document['scale']:.4g})^{law['exponent']:.4g} from {source}"]
+    scale, power = document["scale"], f"{law['exponent']:.4g}"
+    formula = f"{law['coefficient']:.4g} · C^{power}" if scale is None else f"(C / {scale:.4g})^{power}"
+    lines = [f"{name} = {formula} from {source}"]
     lines.append(f"exponent {low:.4g} to {high:.4g} (90 %); scatter of a model around it {law['residual_sd']:.2%}")
     for one in document["predictions"]:
         value = one["loss"] if "loss" in one else one["accuracy"]

@@ -111,9 +111,8 @@ def _budget_notes(spec: PlanSpec, compute: float | None, run: PlannedRun, size: 
         return [f"{run.name} is the smallest width that reaches it, with {share:.3g} times those FLOPs: {heads}"]
     if share >= WELL_USED:
         return []
-    return [
-        f"{run.name} uses {100 * share:.2g} % of the budget: {heads}, and the next exceeds it; try another --head-dim or --depth"
-    ]
+    cure = "one more exceeds it; try another --head-dim or --depth"
+    return [f"{run.name} uses {100 * share:.2g} % of the budget: {heads}, and {cure}"]
 
 
 def _horizons(spec: PlanSpec, compute: float | None) -> Sequence[float | None]:
@@ -167,6 +166,8 @@ def _law(name: str, known: dict[str, PowerLaw], key: str) -> PowerLaw:
     wanted = "tau" if key == "tau" else "loss"
     if law.y_name != wanted:
         raise InputError.at(key, f"a law of {wanted}", f"{name}, a law of {law.y_name}")
+    if wanted == "loss" and law.exponent >= 0:
+        raise InputError.at(key, "a loss that falls as compute rises", f"{name}, of exponent {law.exponent:.3g}")
     return law
 
 

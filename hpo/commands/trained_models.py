@@ -46,6 +46,15 @@ class Models:
 
     def notes(self) -> list[str]:
         """Return what is doubtful about one law through all models."""
+        return [*self._tpp_notes(), *self._share_notes()]
+
+    def _share_notes(self) -> list[str]:
+        highest = max(m.quality for m in self.models)
+        if not self.is_accuracy or highest > 1:
+            return []
+        return [f"warning: accuracies are taken as percent, and the highest is {highest:g}: shares belong times 100"]
+
+    def _tpp_notes(self) -> list[str]:
         tpp = [m.n_tokens / m.n_params for m in self.models if m.n_tokens is not None and m.n_params is not None]
         if not tpp or max(tpp) < _SAME_TPP * min(tpp):
             return []
@@ -70,10 +79,20 @@ class Models:
         return Models(chosen, self.is_accuracy)
 
     def fit(self) -> PowerLawFit:
-        """Return the power law of compute through the losses, or through 100 − accuracy."""
+        """Return the power law of compute through the losses, or through 100 − accuracy.
+
+        Raises
+        ------
+        InputError
+            All of one quality: no law of compute.
+        ValueError
+            Too few models.
+        """
         flops, quality = [m.flops for m in self.models], [m.quality for m in self.models]
         y = [100 - q for q in quality] if self.is_accuracy else quality
         name = "error" if self.is_accuracy else "loss"
+        if len(quality) > 1 and math.isclose(min(y), max(y), rel_tol=1e-9):
+            raise InputError.at("models", f"some difference in {self.quality_name} to fit", f"{quality[0]:g} of all")
         return fit_power_law(flops, y, x_name="flops", y_name=name, source=f"{len(flops)} models")
 
 

@@ -20,6 +20,8 @@ from hpo.core.out_of_range import OutsideRangeError
 
 FloatArray = NDArray[np.float64]
 
+LARGEST_LOG = 690.0
+"""Logs beyond this have no number: e^690 is 1e299."""
 EDGE = 0.01
 """Relative slack at the ends of a range: whole steps and rounded publications move tokens per parameter by as much."""
 
@@ -63,15 +65,15 @@ class PowerLaw:
         Raises
         ------
         ValueError
-            x not finite and positive; as :class:`~hpo.core.out_of_range.OutsideRangeError`, x outside the range while
-            ``extrapolate`` is False.
+            x not finite and positive, or a y beyond all numbers; x outside the range, as
+            :class:`~hpo.core.out_of_range.OutsideRangeError`, while ``extrapolate`` is False.
         """
         if not (math.isfinite(x) and x > 0):
             raise ValueError(f"{self.x_name} must be finite and above 0; found {x!r}")
         if not (extrapolate or self.covers(x)):
             where = f"{self.range_text} for {self.y_name} by {self.source}"
             raise OutsideRangeError(f"{self.x_name} must lie in {where}; found {x:g}")
-        return float(self.coefficient * x**self.exponent)
+        return _number(math.log(self.coefficient) + self.exponent * math.log(x), self.y_name, self.exponent)
 
     def inverse(self, y: float, *, extrapolate: bool = False) -> float:
         """Return the x at which the law gives y; ``ValueError`` as in :meth:`at`, or for a flat law."""
@@ -79,7 +81,7 @@ class PowerLaw:
             raise ValueError(f"{self.y_name} must be finite and above 0; found {y!r}")
         if self.exponent == 0:
             raise ValueError(f"{self.y_name} does not depend on {self.x_name}: it cannot be inverted")
-        x = float((y / self.coefficient) ** (1.0 / self.exponent))
+        x = _number((math.log(y) - math.log(self.coefficient)) / self.exponent, self.x_name, self.exponent)
         if not (extrapolate or self.covers(x)):
             found = f"{y:g}, at {self.x_name} {x:.3g}"
             raise OutsideRangeError(
@@ -130,11 +132,12 @@ class PowerLawFit:
     exponent_is_fitted: bool = True
 
     def interval(self, x: float, level: float = 0.9, *, of_a_new_point: bool = False) -> tuple[float, float]:
-        """Return the interval of the law at x, or of one new point there."""
+        """Return the interval of the law at x, or of one new point there; an end stays within e^±690."""
         variance = self.var_level + self.var_exponent * (math.log(x) - self.center) ** 2
         half = self._quantile(level) * math.sqrt(variance + (self.residual_sd**2 if of_a_new_point else 0.0))
-        middle = self.law.at(x, extrapolate=True)
-        return middle * math.exp(-half), middle * math.exp(half)
+        middle = math.log(self.law.coefficient) + self.law.exponent * math.log(x)
+        low, high = (math.exp(min(LARGEST_LOG, max(-LARGEST_LOG, middle + side * half))) for side in (-1.0, 1.0))
+        return low, high
 
     def inverse_interval(self, y: float, level: float = 0.9) -> tuple[float | None, float | None]:
         """Return the interval of the x at which the law gives y: all x whose interval holds y (Fieller's).
@@ -212,7 +215,7 @@ def fit_power_law(
     ------
     ValueError
         Values that are not positive, or too few of them: two distinct x for an exponent, and one point more than there are
-        constants unless ``sd_log_y`` is given.
+        constants unless ``sd_log_y`` is given; or an exponent so large that the law has no coefficient.
     """
     u, v = _logs(x_name, x), _logs(y_name, y)
     sd = np.ones_like(u) if sd_log_y is None else np.asarray(sd_log_y, dtype=np.float64)
@@ -230,7 +233,7 @@ def fit_power_law(
     residuals = (v - level - slope * (u - center)) / sd
     scale, residual_sd, dof = _scatter(residuals, u.size - n_constants, has_errors=sd_log_y is not None)
     law = PowerLaw(
-        coefficient=math.exp(level - slope * center),
+        coefficient=_number(level - slope * center, f"coefficient of {y_name}", slope),
         exponent=slope,
         x_name=x_name,
         y_name=y_name,
@@ -248,6 +251,15 @@ def fit_power_law(
         n_points=int(u.size),
         exponent_is_fitted=exponent is None,
     )
+
+
+def _number(log_value: float, name: str, exponent: float) -> float:
+    """Return e^``log_value``; ``ValueError`` where that is beyond all numbers, which a law too steep or too flat leads to."""
+    if abs(log_value) > LARGEST_LOG:
+        raise ValueError(
+            f"{name} must lie within 1e-299 and 1e299; found e^{log_value:.3g}, from an exponent of {exponent:.3g}"
+        )
+    return math.exp(log_value)
 
 
 @lru_cache(maxsize=64)

@@ -415,3 +415,41 @@ def test_a_target_loss_is_met_by_the_next_width_up(hpo):
     share = document["recipes"][0]["flops"] / bare["recipes"][0]["flops"]
     assert 1 < share < 1.2
     assert any(f"smallest width that reaches it, with {share:.3g} times" in note for note in document["notes"])
+
+
+def models(tmp_path, quality, values):
+    path = tmp_path / "models.csv"
+    path.write_text(f"name,flops,{quality}\n" + "".join(f"m{k},{10.0 ** (18 + k)},{v}\n" for k, v in enumerate(values)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("quality", "values", "words"),
+    [
+        ("accuracy", (25.0, 25.1, 25.3), "100 − accuracy = "),
+        ("accuracy", (0.4, 0.5, 0.6), "shares belong times 100"),
+        ("loss", (3, 2.999, 2.998), "loss = "),
+        ("loss", (3, 2.99, 2.995), "the interval of the exponent holds 0"),
+        ("loss", (3, 3.1, 3.2), "quality falls as compute rises"),
+    ],
+)
+def test_models_that_compute_hardly_changes_are_fitted_with_a_word(hpo, tmp_path, quality, values, words):
+    path = models(tmp_path, quality, values)
+    code, out, _ = hpo("efficiency", "scaling", "--models", path, "--at", "3e18")
+    assert (code, words in out) == (0, True)
+    assert json.loads(hpo("efficiency", "scaling", "--models", path, "--json")[1])["law"]["n_points"] == 3
+
+
+@pytest.mark.parametrize(("quality", "value"), [("loss", 3), ("accuracy", 25)])
+def test_models_of_one_quality_give_no_law(hpo, tmp_path, quality, value):
+    code, out, err = hpo("efficiency", "scaling", "--models", models(tmp_path, quality, (value,) * 3))
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert f"some difference in {quality} to fit; found {value} of all" in err
+
+
+def test_a_law_of_losses_that_rise_plans_nothing(hpo, tmp_path):
+    law = tmp_path / "law.json"
+    assert hpo("efficiency", "scaling", "--models", models(tmp_path, "loss", (3, 3.1, 3.2)), "-o", law)[0] == 0
+    code, out, err = hpo("plan", "--target-loss", "3.05", "--tpp", "20", "--loss-law", law)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert "loss_law: expected a loss that falls as compute rises" in err
