@@ -92,6 +92,8 @@ class Knowledge:
         Where this is from, for people.
     response : ResponseMean or None
         What the landscape is about.
+    notes : tuple of str
+        What of a model does not count here, and why.
     """
 
     landscape: Landscape
@@ -103,6 +105,7 @@ class Knowledge:
     report_sd: float
     source: str
     response: ResponseMean | None = None
+    notes: tuple[str, ...] = ()
 
     def point(self, recipe: Recipe, settings: Mapping[str, Any]) -> Point:
         """Return a run's place in the landscape."""

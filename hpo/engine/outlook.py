@@ -5,6 +5,7 @@ The arithmetic is :mod:`hpo.core.proxy_search`'s; here a sweep's plan becomes tr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -12,10 +13,21 @@ from typing import Any
 
 import numpy as np
 
+from hpo.core.coordinates import coordinates_of
 from hpo.core.model import CollapseModel
 from hpo.core.proxy_beliefs import Knowledge, knowledge_before, knowledge_of_model, usual_beliefs
 from hpo.core.proxy_design import Keeping, Trial, costs_by_count, outlook
-from hpo.core.proxy_search import SHORT, STOPS, Design, Space, best_within, cheapest_designs, smallest_proxy
+from hpo.core.proxy_search import (
+    FAR_CONTROL,
+    SHORT,
+    STOPS,
+    Design,
+    Space,
+    best_within,
+    cheapest_designs,
+    far_controls,
+    smallest_proxy,
+)
 from hpo.engine.config import InputError
 from hpo.engine.config_blocks import ModelBlock
 from hpo.engine.plan import Plan, Run, well_spread
@@ -92,7 +104,7 @@ def advice(
     if not any(True for _ in space.plans()):
         raise InputError.at("proxies.sizes", f"a size that has collapsed with the target ({_nearest(space)})", "none")
     every = cheapest_designs(space, seed)
-    notes = []
+    notes = list(space.known.notes)
     if every:
         best = every[0]
         if best.outlook.p_best < space.wanted:
@@ -133,7 +145,8 @@ def design_space(
     sizes = _sizes(plan, only_configured=only_configured)
     known = _knowledge(candidates, model)
     if not sizes and not known.runs:
-        raise InputError.at("proxies", "sizes to learn from, or --model with finished runs", "neither")
+        found = "; ".join(known.notes).removeprefix("warning: ") or "neither"
+        raise InputError.at("proxies", "sizes to learn from, or --model with finished runs", found)
     of_sizes = [tuple(_at_size(plan, run, size) for run in runs) for size in sizes]
     order = sorted(range(len(sizes)), key=lambda k: -of_sizes[k][0].flops)
     points = [run.searched for run in runs]
@@ -210,7 +223,35 @@ def _knowledge(candidates: Sequence[Trial], model: CollapseModel | None) -> Know
     known = knowledge_of_model(model, [(c.recipe, c.settings) for c in candidates])
     if known is None:
         raise InputError.at("--model", "finished runs under the target's schedule", "none")
-    return known
+    return _of_near_runs(known, candidates)
+
+
+def _of_near_runs(known: Knowledge, candidates: Sequence[Trial]) -> Knowledge:
+    """Return what a model knows without the runs that are too far from the candidates; nothing of it where all are."""
+    theirs = [coordinates_of(c.recipe) for c in candidates]
+    far = {k: controls for k, run in enumerate(known.runs) if (controls := far_controls(run, theirs))}
+    if not far:
+        return known
+    asked = ", ".join(_limit(name, candidates) for name in _LIMITS if any(name in controls for controls in far.values()))
+    note = f"warning: {len(far)} of the model's {len(known.runs)} runs do not count, too far from the target: it takes {asked}"
+    near = tuple(run for k, run in enumerate(known.runs) if k not in far)
+    if near:
+        return replace(known, runs=near, notes=(note,))
+    before = knowledge_before(usual_beliefs(candidates[0].recipe.n_params), [c.point for c in candidates])
+    source = "variances that recorded families show at this size (the model's runs are too far)"
+    return replace(before, source=source, notes=(note,))
+
+
+_LIMITS = {"log_n": "n_params", "log_tpp": "tpp", "log_tau": "tau"}
+
+
+def _limit(control: str, candidates: Sequence[Trial]) -> str:
+    """Return in words which finished runs are near enough in one control."""
+    values = [float(v) for c in candidates if (v := getattr(c.recipe, _LIMITS[control])) is not None]
+    if control == "log_n":
+        return f"at least {smallest_proxy(min(values)):.2g} parameters"
+    factor = math.exp(FAR_CONTROL)
+    return f"{_LIMITS[control]} {min(values) / factor:.3g} to {max(values) * factor:.3g}"
 
 
 def _trial(run: Run) -> Trial:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hpo.core.coordinates import size_coordinate
+from hpo.core.coordinates import Coordinates, size_coordinate
 from hpo.core.proxy_beliefs import knowledge_before, usual_beliefs
 from hpo.core.proxy_design import Keeping, Trial, cheapest_outcome
-from hpo.core.proxy_search import FAR, Space, best_within, cheapest_designs, judged, smallest_proxy
+from hpo.core.proxy_search import FAR, Space, best_within, cheapest_designs, far_controls, judged, smallest_proxy
 from hpo.core.recipe import Recipe
 from hpo.core.schedules import schedule
 
@@ -113,3 +113,22 @@ def test_the_smallest_proxy_lies_just_within_reach(n_params):
 
 def test_many_candidates_are_searched_with_fewer_sweeps():
     assert space().n_search > replace(space(), candidates=space().candidates * 50).n_search
+
+
+@pytest.mark.parametrize(
+    ("n_params", "tpp", "tau", "far"),
+    [
+        (1e8, 20, 0.2, ()),
+        (1e8, 39, 0.11, ()),
+        (1e7, 20, 0.2, ()),
+        (1e6, 20, 0.2, ("log_n",)),
+        (6.7e3, 2, 0.2, ("log_n", "log_tpp")),
+        (1e9, 41, 0.2, ("log_tpp",)),
+        (1e8, 20, 0.9, ("log_tau",)),
+    ],
+)
+def test_a_finished_run_teaches_only_near_the_candidates(n_params, tpp, tau, far):
+    target = {"log_n": size_coordinate(1e8), "log_tpp": np.log(20), "log_tau": np.log(0.2)}
+    run = {"log_n": size_coordinate(n_params), "log_tpp": np.log(tpp), "log_tau": np.log(tau)}
+    assert far_controls(Coordinates(run), [Coordinates(target), Coordinates({**target, "log_tau": np.log(0.4)})]) == far
+    assert far_controls(Coordinates({}), [Coordinates(target)]) == ()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
+from synthetic import surrogate_curve
 
-from hpo.engine.config import parse_config
+from hpo.core.model import CollapseModel
+from hpo.engine.config import InputError, parse_config
 from hpo.engine.cost import estimate
-from hpo.engine.outlook import configured_outlook, design_space
+from hpo.engine.outlook import advice, configured_outlook, design_space
 from hpo.engine.plan import plan_sweep
 
 
@@ -115,3 +118,46 @@ def test_bad_input_is_one_line(tmp_path, ladder, hpo, arguments, words):
     code, out, err = hpo("plan-proxies", written(tmp_path, ladder), *arguments)
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert words in err
+
+
+def finished(plan, shrink=1.0, shorten=1.0, n=6):
+    """Return a model of ``n`` runs of a plan's own candidates, smaller or shorter than planned."""
+    runs = []
+    for k, planned in enumerate(plan.candidates[:n]):
+        recipe = planned.recipe
+        tokens = recipe.n_tokens * shrink * shorten
+        # the batch falls with the tokens: tau stays
+        small = replace(
+            recipe,
+            n_params=recipe.n_params * shrink,
+            n_tokens=tokens,
+            batch_tokens=recipe.batch_tokens * shrink * shorten,
+            flops_exact=None,
+        )
+        runs.append(surrogate_curve(small, final=3 + 0.1 * k, run_id=str(k)))
+    return CollapseModel.fit(runs)
+
+
+def test_a_model_of_runs_far_from_the_target_does_not_count(ladder):
+    ladder["search"]["candidates"] = 6
+    plan = plan_sweep(parse_config(ladder))
+    near, _ = design_space(plan, finished(plan))
+    assert (len(near.known.runs), near.known.notes) == (6, ())
+    far, _ = design_space(plan, finished(plan, shrink=0.02, shorten=0.1))
+    assert far.known.runs == ()
+    assert "the model's runs are too far" in far.known.source
+    assert "6 of the model's 6 runs do not count" in far.known.notes[0]
+    assert "parameters, tpp " in far.known.notes[0]
+    document = advice(plan, finished(plan, shorten=0.1), p_best=0.8)
+    assert document["best"]["sizes"]
+    assert any("do not count" in note for note in document["notes"])
+
+
+def test_without_sizes_a_far_model_is_refused_with_the_reason(ladder):
+    plan = plan_sweep(parse_config(ladder))
+    with pytest.raises(InputError, match="found 6 of the model's 6 runs do not count, too far from the target: it takes tpp"):
+        design_space(
+            replace(plan, config=plan.config.model_copy(update={"proxies": None})),
+            finished(plan, shorten=0.1),
+            only_configured=True,
+        )
