@@ -100,7 +100,7 @@ def scaling_command(
     with input_errors():
         read = read_models(runs, models, _columns(metric, step, tokens, lr), default=CELERITY_MODELS).at_tpp(tpp)
         fit = read.fit()
-        document = {
+        document: dict[str, Any] = {
             "law": fit.to_dict(LEVEL),
             "scale": _scale(fit.law),
             "models": read.to_dicts(),

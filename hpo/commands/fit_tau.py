@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: hpo fit-tau runs/*/curves -o tau.json --tpp 40, then: hpo plan --tau tau.json …"
 LEVEL = 0.9
+STEEPEST = 10.0
+"""Largest exponent of a law of τ that may be given; the published one is -0.527."""
 
 
 def fit_tau(
@@ -45,6 +47,8 @@ def fit_tau(
         asked = numbers("--tpp", tpp) or []
         if exponent is not None and not math.isfinite(exponent):
             raise ValueError(f"--exponent: expected a finite number such as -0.527; found {exponent}")
+        if exponent is not None and abs(exponent) > STEEPEST:
+            raise ValueError(f"--exponent: expected within -{STEEPEST:g} and {STEEPEST:g}, such as -0.527; found {exponent:g}")
         runs = read_runs(curves, metric=metric, columns=Columns(step=step, tokens=tokens, lr=lr))
         sweeps = sweeps_of(runs, schedule)
         optima = [sweep.optimum() for sweep in sweeps.sweeps]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from hpo.commands.output import fail
 from hpo.core.out_of_range import OutsideRangeError
+from hpo.core.planning import LARGEST, SMALLEST
 
 WAY_ON = "; --extrapolate goes on all the same"
 """Said after what lies outside the range that was measured."""
@@ -55,4 +56,6 @@ def _number(option: str, text: str) -> float:
         value = float("nan")
     if not 0 < value < float("inf"):
         raise ValueError(f"{option}: expected finite numbers above 0, comma-separated; found {text or 'nothing'}")
+    if not SMALLEST <= value <= LARGEST:
+        raise ValueError(f"{option}: expected numbers within {SMALLEST:g} and {LARGEST:g}; found {text}")
     return value

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hpo.commands.plan_spec import PlanSpec
-from hpo.core.planning import AGREE, Size, ladder_params, params_for_budget, require_positive
+from hpo.core.planning import AGREE, WHOLE, Size, ladder_params, params_for_budget, require_positive
 from hpo.engine.config import InputError
 from hpo.engine.config_blocks import ModelBlock
 from hpo.engine.workload import restated
@@ -184,6 +184,9 @@ def _architecture(model: Mapping[str, Any], path: str) -> Architecture:
     """Return the architecture of a ``model`` block, with the sweep's defaults."""
     try:
         block = ModelBlock.model_validate(dict(model))
+        for name, value in block:
+            if isinstance(value, int) and value >= WHOLE:
+                raise InputError.at(f"{path}.{name}", f"a whole number below {WHOLE}", f"one of {len(str(value))} digits")
         return Architecture(**block.model_dump(exclude={"family"}))
     except ValidationError as error:
         problem = min(error.errors(include_url=False), key=lambda one: one["type"] == "missing")  # a misspelt key first

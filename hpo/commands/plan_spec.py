@@ -9,13 +9,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from hpo.core.planning import LARGEST, SMALLEST, WHOLE
 from hpo.engine.config import InputError, read_yaml
 from hpo.engine.config_blocks import DataBlock, as_schedule
 
-PositiveInt = Annotated[int, Field(gt=0)]
-PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+def _within_bounds(value: float) -> float:
+    if not SMALLEST <= value <= LARGEST:
+        raise ValueError(f"expected within {SMALLEST:g} and {LARGEST:g}; found {value:g}")
+    return value
+
+
+PositiveInt = Annotated[int, Field(gt=0, lt=WHOLE)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False), AfterValidator(_within_bounds)]
 NamedBatch = Literal["published", "optimal", "sqrt"]
 
 
@@ -97,6 +105,8 @@ class PlanSpec(_Block):
             raise ValueError("target_loss: expected compute or target_loss, not both; found both")
         if self.price_per_hour is not None and self.flops_per_s is None:
             raise ValueError("flops_per_s: expected a value beside price_per_hour; found nothing")
+        if self.data.seq_len >= WHOLE:
+            raise ValueError(f"data.seq_len: expected below {WHOLE}; found {len(str(self.data.seq_len))} digits")
         return self
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from hpo.adapters.curve_column_names import Columns
 from hpo.adapters.curve_files import RecordedRun, read_runs
 from hpo.core.frontier import TrainedModel
+from hpo.core.planning import require_positive
 from hpo.core.power_law import PowerLawFit, fit_power_law
 from hpo.engine.config import InputError
 
@@ -183,6 +184,9 @@ def _from_table(path: Path) -> Models:
 
 def _of_row(row: dict[str, str], quality: str) -> TrainedModel:
     sizes = {key: float(row[key]) for key in ("n_params", "n_tokens") if row.get(key)}
+    for key in ("flops", quality, *sizes):
+        if float(row[key]) != 0:  # zero and the sign are judged by what is read; here only the size
+            require_positive(key, abs(float(row[key])))
     return TrainedModel(
         name=row["name"], flops=float(row["flops"]), quality=float(row[quality]), source=row.get("source") or "", **sizes
     )

@@ -361,7 +361,9 @@ def test_a_law_of_another_schedule_is_remarked_on(hpo):
     [
         (("plan", "--params", "1e9", "--tpp", "20,20"), "tpp: expected every value once; found 20 twice"),
         (("fit-tau", "nowhere.csv", "--exponent", "nan"), "--exponent: expected a finite number"),
-        (("efficiency", "compression", "--tpp", "1e300"), "tpp must be within"),
+        (("fit-tau", "nowhere.csv", "--exponent", "-200"), "--exponent: expected within -10 and 10"),
+        (("efficiency", "compression", "--tpp", "1e300"), "--tpp: expected numbers within"),
+        (("efficiency", "compression", "--params", "1e300", "--json"), "params must lie within"),
         (("efficiency", "compression", "--optimal-tpp", "0"), "optimal_tpp must be finite and above 0"),
     ],
 )
@@ -453,3 +455,29 @@ def test_a_law_of_losses_that_rise_plans_nothing(hpo, tmp_path):
     code, out, err = hpo("plan", "--target-loss", "3.05", "--tpp", "20", "--loss-law", law)
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert "loss_law: expected a loss that falls as compute rises" in err
+
+
+HUGE = "9" * 330
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("plan", "--params", "1e300", "--tpp", "20"), "--params: expected numbers within 1e-40 and 1e+40; found 1e300"),
+        (("plan", "--params", "1e9", "--tpp", "20", "--flops-per-s", "1e-320"), "flops_per_s: expected within 1e-40"),
+        (("plan", "--params", "1e9", "--tpp", "20", "--batch", HUGE), "batch: expected a whole number of sequences"),
+        (("plan", "--sizes", f"64x{HUGE}", "--tpp", "20"), "sizes.0.depth: expected a whole number below"),
+        (("plan", "--sizes", "64x3", "--tpp", "20", "--seq-len", HUGE), "data.seq_len: expected below"),
+        (("plan", "--compute", "1e300", "--tpp", "20"), "compute: expected within"),
+        (("plan", "--target-loss", "1e-30", "--tpp", "20", "--extrapolate"), "flops must lie within"),
+    ],
+)
+def test_quantities_beyond_all_reason_are_one_line_and_leave_no_file(hpo, tmp_path, arguments, words):
+    code, out, err = hpo(*arguments, "--json", "-o", tmp_path / "out.yaml")
+    assert (code, out, len(err.splitlines()), list(tmp_path.iterdir())) == (2, "", 1, [])
+    assert words in err
+
+
+def test_the_largest_quantities_still_make_a_plan(hpo):
+    recipe = plan(hpo, *("--params", "1e40", "--tpp", "100", "--flops-per-s", "1e-40", "--price", "1e40"))["recipes"][0]
+    assert math.isfinite(recipe["price"])
