@@ -14,7 +14,7 @@ from hpo.commands.plan_spec import PlanSpec
 from hpo.core.laws import LOSS_LAWS, TAU_LAWS
 from hpo.core.out_of_range import OutsideRangeError
 from hpo.core.plan_notes import plan_notes
-from hpo.core.planning import PlannedRun, Rules, plan_run
+from hpo.core.planning import AGREE, PlannedRun, Rules, plan_run
 from hpo.core.power_law import PowerLaw
 from hpo.engine.config import InputError
 from hpo.engine.config_blocks import as_schedule
@@ -80,7 +80,7 @@ def build_plan(spec: PlanSpec) -> FamilyPlan:
             sizes.append(one)
         if sized_by_budget:
             notes += _budget_notes(spec, compute, runs[-1], sizes[-1])
-    family = _family_notes(spec, runs) + _base_shape_notes(spec)
+    family = _family_notes(spec, runs) + _tpp_notes(runs) + _base_shape_notes(spec)
     return FamilyPlan(spec, rules, tuple(runs), tuple(sizes), (*notes, *family, *plan_notes(runs, rules)))
 
 
@@ -190,11 +190,19 @@ def _celerity_notes(spec: PlanSpec, runs: Sequence[PlannedRun]) -> list[str]:
     if shown:
         pairs = ", ".join(f"{tau:g} at {tpp:g} tpp (law {law or 0:.4f})" for tpp, tau, law in shown)
         notes.append(f"tau as published is {pairs}: the law 0.175·sqrt(20/tpp), rounded")
-    if len({run.tpp for run in runs}) > 1:
-        notes.append("curves collapse across sizes within one tpp, not across tpp: both tpp and tau differ there")
     if len({run.batch_sequences for run in runs}) > 1:
-        notes.append("batches grow with the square root of the size; tau is held, so they do not disturb the collapse")
+        grow = "as D^0.383, D the tokens" if spec.batch == "optimal" else "with the square root of the size"
+        notes.append(f"batches grow {grow}; tau is held, so they do not disturb the collapse")
     return notes
+
+
+def _tpp_notes(runs: Sequence[PlannedRun]) -> list[str]:
+    """Say that runs of several TPP, asked for or the consequence of a horizon in tokens or FLOPs, do not collapse."""
+    tpp = [run.tpp for run in runs]
+    if max(tpp) <= min(tpp) * (1 + AGREE):
+        return []
+    differ = "tpp differs there" if len({run.tau for run in runs}) == 1 else "both tpp and tau differ there"
+    return [f"curves collapse across sizes within one tpp, not across tpp ({min(tpp):.4g} to {max(tpp):.4g} here): {differ}"]
 
 
 def _base_shape_notes(spec: PlanSpec) -> list[str]:

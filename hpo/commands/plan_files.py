@@ -35,7 +35,7 @@ def write_plan(path: Path, plan: FamilyPlan) -> str:
         commented = "".join(f"# {line}".rstrip() + "\n" for line in recipes.splitlines())
         text = f"# A sweep: hpo sweep {path.name}\n{config}\n# The plan it comes from:\n{commented}"
         about = "" if plan.spec.lr is None else f", about {plan.spec.lr:g},"
-        said = f"{path}: a sweep over lr{about} for {plan.runs[-1].name}; go on with: hpo sweep {path}"
+        said = f"{path}: a sweep over lr{about} for {plan.runs[_by_cost(plan)[-1]].name}; go on with: hpo sweep {path}"
     else:
         text, said = recipes, f"{path}: recipes, not a sweep: {reason}"
     try:
@@ -71,7 +71,7 @@ def sweep_config(plan: FamilyPlan) -> dict[str, Any]:
     The learning rate is searched at the planned τ (the decay follows), about the planned rate if there is one; the smaller
     sizes are the proxies.
     """
-    order = sorted(range(len(plan.runs)), key=lambda k: plan.runs[k].recipe.flops or 0.0)
+    order = _by_cost(plan)
     target, run = plan.sizes[order[-1]], plan.runs[order[-1]]
     model = target.model or {}
     spec = plan.spec
@@ -97,6 +97,11 @@ def sweep_config(plan: FamilyPlan) -> dict[str, Any]:
         config["price_per_hour"] = spec.price_per_hour
     parse_config(config)
     return config
+
+
+def _by_cost(plan: FamilyPlan) -> list[int]:
+    """Return the positions of the runs, the dearest last: the sweep's target."""
+    return sorted(range(len(plan.runs)), key=lambda k: plan.runs[k].recipe.flops or 0.0)
 
 
 def _rates_about(lr: float) -> dict[str, Any]:

@@ -481,3 +481,29 @@ def test_quantities_beyond_all_reason_are_one_line_and_leave_no_file(hpo, tmp_pa
 def test_the_largest_quantities_still_make_a_plan(hpo):
     recipe = plan(hpo, *("--params", "1e40", "--tpp", "100", "--flops-per-s", "1e-40", "--price", "1e40"))["recipes"][0]
     assert math.isfinite(recipe["price"])
+
+
+def test_the_sweep_that_is_written_is_named_by_what_it_tunes(hpo, tmp_path):
+    path = tmp_path / "plan.yaml"
+    err = hpo("plan", "--sizes", "64x3,48x3", "--tpp", "20", "--batch", "8", "-o", path)[2]
+    assert "a sweep over lr for 64x3" in err
+    assert load_config(path).model.width == 64
+
+
+@pytest.mark.parametrize(
+    ("rule", "words", "power"), [("published", "square root of the size", 0.5), ("optimal", "as D^0.383", 0.383)]
+)
+def test_how_batches_grow_is_said_as_they_do(hpo, rule, words, power):
+    document = plan(hpo, "--family", "celerity", "--tpp", "20", "--batch", rule)
+    assert any(words in note for note in document["notes"])
+    first, last = document["recipes"][0], document["recipes"][-1]
+    grown = math.log(last["batch_tokens"] / first["batch_tokens"]) / math.log(last["n_params"] / first["n_params"])
+    assert grown == pytest.approx(power, abs=0.02)
+
+
+@pytest.mark.parametrize("horizon", [("--tokens", "1e7"), ("--compute", "1e13")])
+def test_sizes_of_other_tokens_per_parameter_are_said_not_to_collapse(hpo, horizon):
+    ladder = ("--sizes", "64x3", "--ladder", "0.5", "--rungs", "1", "--head-dim", "8", "--batch", "8", "--extrapolate")
+    said = "curves collapse across sizes within one tpp, not across tpp"
+    assert any(said in note for note in plan(hpo, *ladder, *horizon)["notes"])
+    assert not any(said in note for note in plan(hpo, *ladder, "--tpp", "20")["notes"])
