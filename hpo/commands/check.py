@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hpo.commands.options import require_svg
 from hpo.commands.output import fail, print_json
 from hpo.commands.reading import LearningRate, Loss, Step, Tokens, say_notes
 
@@ -141,6 +142,7 @@ def _write_figure(path: Path, runs: Sequence[RecordedRun], report: CheckReport) 
     if report.spread is None:
         raise ValueError("--figure: needs CURVES; found recipes only")
     used = [one.curve() for one in runs if one.run_id not in report.left_out]
+    require_svg(path)
     try:
         write_bytes(path, check_figure(used, report).encode())
     except OSError as error:

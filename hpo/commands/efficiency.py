@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hpo.commands.options import input_errors, numbers
+from hpo.commands.options import input_errors, numbers, require_svg
 from hpo.commands.output import print_json
 from hpo.commands.reading import LearningRate, Loss, Step, Tokens
 
@@ -312,6 +312,7 @@ def _write_figure(path: Path, svg: str) -> None:
     from hpo.adapters.atomic import write_text
     from hpo.engine.config import InputError
 
+    require_svg(path)
     try:
         write_text(path, svg)
     except OSError as error:

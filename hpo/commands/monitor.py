@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpo.commands.follow import growing
+from hpo.commands.options import require_svg
 from hpo.commands.output import fail, print_json
 from hpo.commands.reading import LearningRate, Loss, Step, Tokens, say_notes
 from hpo.commands.yardstick import Yardstick
@@ -196,6 +197,7 @@ def _write_figure(path: Path, status: Status, run_id: str) -> None:
     from hpo.adapters.atomic import write_bytes
     from hpo.reporting.monitor_figure import monitor_figure
 
+    require_svg(path)
     if not status.residual:
         typer.echo(f"hpo: no figure is written: {status.reason}", err=True)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from hpo.commands.output import fail
 from hpo.core.out_of_range import OutsideRangeError
@@ -22,6 +23,18 @@ def input_errors() -> Iterator[None]:
         fail(f"{error}{WAY_ON}", 2)
     except ValueError as error:
         fail(str(error), 2)
+
+
+def require_svg(path: Path) -> None:
+    """Raise ``ValueError`` unless a figure's file is named as what is written into it."""
+    if path.suffix.lower() != ".svg":
+        raise ValueError(f"--figure: expected a name that ends in .svg; found {path}")
+
+
+def require_other_file(output: Path | None, source: Path | None) -> None:
+    """Raise ``ValueError`` where ``--output`` would overwrite the file that was read."""
+    if output is not None and source is not None and output.resolve() == source.resolve():
+        raise ValueError(f"--output: expected another file than the one read; found {output}")
 
 
 def numbers(option: str, text: str | None) -> list[float] | None:

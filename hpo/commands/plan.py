@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hpo.commands.options import input_errors, number_or_text, numbers
+from hpo.commands.options import input_errors, number_or_text, numbers, require_other_file
 from hpo.commands.output import fail, print_json
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def plan(
     from hpo.commands.plan_spec import read_spec
 
     with input_errors():
+        require_other_file(output, spec)
         model = {"depth": depth, "head_dim": head_dim, "vocab_size": vocab}
         options: dict[str, Any] = {
             "family": family,

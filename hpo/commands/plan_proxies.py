@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hpo.commands.options import input_errors
+from hpo.commands.options import input_errors, require_other_file
 from hpo.commands.output import print_json
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def plan_proxies(
     with input_errors():
         if budget is not None:
             require_positive("--budget", budget)
+        require_other_file(output, config)
         loaded = with_absolute_paths(load_config(config, set_ or []))
         plan = plan_sweep(_with_proxies(loaded))
         known = None if model is None else read_model(model)

@@ -153,7 +153,7 @@ def _in_percent(models: tuple[TrainedModel, ...]) -> tuple[TrainedModel, ...]:
 
 def _from_table(path: Path) -> Models:
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError):
         raise InputError.at("--models", "a readable CSV file", str(path)) from None

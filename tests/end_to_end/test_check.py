@@ -89,6 +89,13 @@ def test_bad_input_is_one_line_and_exit_2(hpo_check, tmp_path):
         assert err.count("\n") == 1
 
 
+def test_a_figure_is_not_named_as_another_format(tmp_path, curves_folder):
+    target = tmp_path / "figure.png"
+    done = CliRunner().invoke(app, [str(curves_folder / "olmo_ladder.parquet"), "--run", "*-1xC", "--figure", str(target)])
+    assert (done.exit_code, target.exists()) == (2, False)
+    assert "--figure: expected a name that ends in .svg" in done.stderr
+
+
 def test_the_figure_is_an_svg(tmp_path, curves_folder):
     target = tmp_path / "figure.svg"
     done = CliRunner().invoke(app, [str(curves_folder / "olmo_ladder.parquet"), "--run", "*-1xC", "--figure", str(target)])

@@ -507,3 +507,39 @@ def test_sizes_of_other_tokens_per_parameter_are_said_not_to_collapse(hpo, horiz
     said = "curves collapse across sizes within one tpp, not across tpp"
     assert any(said in note for note in plan(hpo, *ladder, *horizon)["notes"])
     assert not any(said in note for note in plan(hpo, *ladder, "--tpp", "20")["notes"])
+
+
+def test_a_table_with_a_byte_order_mark_is_read(hpo, tmp_path):
+    path = models(tmp_path, "loss", (3, 2.5, 2))
+    path.write_text("\ufeff" + path.read_text(), encoding="utf-8")
+    assert json.loads(hpo("efficiency", "frontier", "--models", path, "--json")[1])["models"][0]["name"] == "m0"
+
+
+@pytest.mark.parametrize("command", ["compression", "scaling", "frontier"])
+def test_a_figure_is_not_written_under_the_name_of_another_format(hpo, tmp_path, command):
+    code, out, err = hpo("efficiency", command, "--figure", tmp_path / "q.png")
+    assert (code, out, list(tmp_path.iterdir())) == (2, "", [])
+    assert "--figure: expected a name that ends in .svg" in err
+
+
+@pytest.mark.parametrize("command", ["plan", "plan-proxies"])
+def test_what_is_read_is_not_overwritten(hpo, tmp_path, command):
+    path = tmp_path / "mine.yaml"
+    if command == "plan":
+        path.write_text("params: [1.0e+9]\ntpp: 20\n")
+    else:
+        hpo("plan", *LADDER, "-o", path)
+    before = path.read_text()
+    code, out, err = hpo(command, path, "-o", path)
+    assert (code, out, path.read_text()) == (2, "", before)
+    assert "--output: expected another file than the one read" in err
+
+
+def test_the_folder_of_a_sweep_stands_for_its_curves(hpo, tmp_path):
+    (tmp_path / "curves").mkdir()
+    sweeps(tmp_path / "curves" / "runs.csv")
+    (tmp_path / "config.yaml").write_text("name: a sweep\n")
+    (tmp_path / "decisions.jsonl").write_text('{"decision": "stop"}\n')
+    code, out, err = hpo("fit-tau", tmp_path, "--json")
+    assert (code, err) == (0, "")
+    assert len(json.loads(out)["sweeps"]) == 3

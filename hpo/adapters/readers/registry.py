@@ -42,7 +42,8 @@ _DEEPEST = 6
 def find_files(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     """Return the files that ``paths`` names: files, wildcards, and folders.
 
-    A folder stands for the logs in it. One without any is searched for the logs of known frameworks below it.
+    A folder stands for the logs in it, that of a sweep for its ``curves``. One without any is searched for the logs of known
+    frameworks below it.
 
     Raises
     ------
@@ -73,6 +74,8 @@ def _files_of(path: Path) -> list[Path]:
 
 
 def _in_folder(folder: Path) -> list[Path]:
+    if (folder / "curves").is_dir() and (folder / "config.yaml").is_file():  # a sweep's: its other files are no curves
+        return _in_folder(folder / "curves")
     files = sorted(file for file in folder.iterdir() if file.is_file())
     found = [source for reader in READERS for source in reader.sources_in(folder)]
     found += [file for file in files if file.suffix.lower() in SUFFIXES and folder not in found]
