@@ -187,7 +187,7 @@ def compression_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def _require_positive(values: dict[str, float | None]) -> None:
-    from hpo.core.planning import require_positive
+    from hpo.core.quantities import require_positive
 
     for name, value in values.items():
         if value is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpo.commands.output import fail
 from hpo.core.out_of_range import OutsideRangeError
-from hpo.core.planning import LARGEST, SMALLEST
+from hpo.core.quantities import LARGEST, SMALLEST
 
 WAY_ON = "; --extrapolate goes on all the same"
 """Said after what lies outside the range that was measured."""

@@ -39,7 +39,7 @@ def plan_proxies(
 ) -> None:
     """Choose a sweep's proxies: the sizes, settings and stopping fraction of the lowest expected cost for a wanted P(best)."""
     from hpo.adapters.model_files import read_model
-    from hpo.core.planning import require_positive
+    from hpo.core.quantities import require_positive
     from hpo.engine.config import load_config, with_absolute_paths
     from hpo.engine.outlook import advice
     from hpo.engine.plan import plan_sweep

@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from hpo.commands.plan_spec import PlanSpec
-from hpo.core.planning import AGREE, WHOLE, Size, ladder_params, params_for_budget, require_positive
+from hpo.core.planning import AGREE, Size, ladder_params, params_for_budget
+from hpo.core.quantities import WHOLE, require_positive
 from hpo.engine.config import InputError
 from hpo.engine.config_blocks import ModelBlock
 from hpo.engine.workload import restated

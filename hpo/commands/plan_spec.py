@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from hpo.core.planning import LARGEST, SMALLEST, WHOLE
+from hpo.core.quantities import LARGEST, SMALLEST, WHOLE
 from hpo.engine.config import InputError, read_yaml
 from hpo.engine.config_blocks import DataBlock, as_schedule
 

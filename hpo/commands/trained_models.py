@@ -12,8 +12,8 @@ from typing import Any
 from hpo.adapters.curve_column_names import Columns
 from hpo.adapters.curve_files import RecordedRun, read_runs
 from hpo.core.frontier import TrainedModel
-from hpo.core.planning import require_positive
 from hpo.core.power_law import PowerLawFit, fit_power_law
+from hpo.core.quantities import require_positive
 from hpo.engine.config import InputError
 
 _SAME_TPP = 1.05

@@ -23,13 +23,10 @@ from hpo.core.laws import (
 )
 from hpo.core.out_of_range import OutsideRangeError
 from hpo.core.power_law import PowerLaw
+from hpo.core.quantities import require_positive
 from hpo.core.recipe import Recipe
 from hpo.core.schedules import Schedule, schedule
 
-LARGEST, SMALLEST = 1e40, 1e-40
-"""Quantities outside are mistakes: products and quotients of a handful of those inside still have a number."""
-WHOLE = 2**53
-"""Whole numbers from here on have no exact float."""
 BatchRule = Literal["published", "optimal", "sqrt"]
 AGREE = 0.01
 """Quantities that say the same thing twice may differ by this much, relatively: published ones are rounded."""
@@ -285,22 +282,6 @@ def ladder_params(n_params: float, factor: float, rungs: int) -> list[float]:
     if rungs < 1:
         raise ValueError(f"ladder.rungs must be at least 1; found {rungs!r}")
     return [n_params * factor**k for k in range(rungs, -1, -1)]
-
-
-def require_positive(name: str, value: object) -> None:
-    """Raise ``ValueError`` unless ``value`` is a finite number above 0, from :data:`SMALLEST` to :data:`LARGEST`."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be finite and above 0; found {value!r}")
-    if not SMALLEST <= value <= LARGEST:
-        raise ValueError(f"{name} must lie within {SMALLEST:g} and {LARGEST:g}; found {_short(value)}")
-
-
-def _short(value: float) -> str:
-    """Return a number as text, a whole one of hundreds of digits too."""
-    try:
-        return f"{value:g}"
-    except OverflowError:
-        return "a whole number beyond 1e308"
 
 
 def _tau_by_rule(rules: Rules, tpp: float, published: float | None) -> tuple[float, float | None]:
