@@ -27,7 +27,7 @@ Lai, doi 10.1111/j.2517-6161.1995.tb02052.x (generalised likelihood ratio tests 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -229,41 +229,39 @@ def likeliest_change(
     dof = DOF_PER_BIN * d.size if dof is None else dof
     rotated = _Rotated.of(d, slow, noise)
     likelihoods = rotated.log_likelihoods()
-    found = [
-        candidate
-        for form, needed in BINS_AFTER.items()
-        if (onsets := np.arange(MIN_BEFORE, d.size - needed + 1)).size
-        for candidate in _candidates(form, onsets, rotated.statistics(form_values(form, fractions, onsets)), likelihoods, dof)
-    ]
+    onsets = {form: np.arange(MIN_BEFORE, d.size - needed + 1) for form, needed in BINS_AFTER.items()}
+    seen = {form: rotated.statistics(form_values(form, fractions, at)) for form, at in onsets.items() if at.size}
+    found = [candidate for form in seen for candidate in _candidates(form, onsets[form], seen[form], likelihoods, dof)]
     alarms = [one for one in found if one.over_line > 1.0]
     best = _weightiest(alarms, d.size) or max(found, key=lambda one: one.over_line)
     white = Whitened.of(d, best.wandering * slow + (noise if noise.ndim == 2 else np.diag(noise)))
     change = change_of(white, fractions, best.form, best.onset, dof)
-    began = _beginning(rotated, fractions, best, likelihoods, dof)
+    began = _beginning(seen, fractions, best, likelihoods, dof)
     return replace(change, z=best.z, wandering=best.wandering, began=began)
 
 
-def _beginning(rotated: _Rotated, fractions: FloatArray, best: _Candidate, likelihoods: FloatArray, dof: float) -> float:
+def _beginning(
+    seen: Mapping[str, FloatArray], fractions: FloatArray, best: _Candidate, likelihoods: FloatArray, dof: float
+) -> float:
     """Return t̂ where the change began: between two bins, or at the one from which a drift leaves the curve.
 
     When it is called, a drift is often as well a step later on. So the form of the likelier half of the evidence (all onsets of
-    steps and drifts weighed by their likelihood) says where it began.
+    steps and drifts weighed by their likelihood) says where it began. ``seen`` has the statistics of each form's onsets.
     """
-    between = float(0.5 * (fractions[best.onset - 1] + fractions[best.onset]))
-    if best.form not in ("step", "drift") or best.onset + BINS_AFTER["step"] > fractions.size:
-        return between
-    weights, starts = {}, {}
+    if best.form not in ("step", "drift") or best.onset + BINS_AFTER["step"] > fractions.size or "drift" not in seen:
+        return _between(fractions, best.onset)
+    weights = {}
     for form in ("step", "drift"):
-        onsets = np.arange(MIN_BEFORE, fractions.size - BINS_AFTER[form] + 1)
-        if not onsets.size:
-            return between
-        z = rotated.statistics(form_values(form, fractions, onsets))
+        z = seen[form]
         together = likelihoods[:, None] + 0.5 * tail_corrected(z, dof) ** 2 * (np.sign(z) == np.sign(best.z))
-        weights[form], starts[form] = together.max(axis=0), onsets
-    step, drift = (logsumexp(weights[form]) for form in ("step", "drift"))
-    if drift >= step:
-        return float(fractions[starts["drift"][int(np.argmax(weights["drift"]))] - 1])
-    onset = starts["step"][int(np.argmax(weights["step"]))]
+        weights[form] = together.max(axis=0)
+    step, drift = (MIN_BEFORE + int(np.argmax(weights[form])) for form in ("step", "drift"))
+    is_drift = logsumexp(weights["drift"]) >= logsumexp(weights["step"])
+    return float(fractions[drift - 1]) if is_drift else _between(fractions, step)
+
+
+def _between(fractions: FloatArray, onset: int) -> float:
+    """Return the middle between a bin and the one before it."""
     return float(0.5 * (fractions[onset - 1] + fractions[onset]))
 
 

@@ -21,7 +21,7 @@ what smoothing bends).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,8 +85,7 @@ def noisy(template: Template) -> NoisyTemplate | None:
     bent = np.max(np.abs(smooth - smoother @ smooth))
     if bent > BENT_AT_MOST * np.sqrt(variance):
         return None
-    part = Template(template.nodes, smooth, template.covariance, template.family, template.n_references)
-    return NoisyTemplate(part, rough, variance * smoother @ smoother.T)
+    return NoisyTemplate(replace(template, mean=smooth), rough, variance * smoother @ smoother.T)
 
 
 def shown(rough: FloatArray, d: FloatArray, counts: FloatArray) -> float:

@@ -115,9 +115,8 @@ class RunsOnDisk:
         Of a metric that is not reported every step, the steps that have it, and those whose loss was not finite.
         """
         log = read_log(self.folder.trial(name or run.name))
-        values = judged_values(log, self.plan.config.metric)
-        kept = (log["step"] <= (run.n_steps if until_step is None else until_step)) & ~np.isnan(values)
-        kept |= ~np.isfinite(log["loss"]) & (log["step"] <= (run.n_steps if until_step is None else until_step))
+        values, is_told = judged_values(log, self.plan.config.metric)
+        kept = is_told & (log["step"] <= (run.n_steps if until_step is None else until_step))
         return RecordedRun(
             run_id=run.name,
             steps=log["step"][kept],
@@ -152,9 +151,13 @@ def metric_of(config: SweepConfig) -> Metric:
     return TRAIN_LOSS if config.metric == "loss" else Metric(config.metric, end="last")
 
 
-def judged_values(log: Mapping[str, NDArray[np.float64]], metric: str) -> NDArray[np.float64]:
-    """Return a metric's column of a run's log; NaN where it was not reported."""
-    return log["loss"] if metric == "loss" else log.get(metric, np.full(log["step"].shape, np.nan))
+def judged_values(log: Mapping[str, NDArray[np.float64]], metric: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return a metric's column of a run's log, NaN where it was not reported, and which steps tell something.
+
+    Those that have a value, and those whose loss was not finite.
+    """
+    values = log["loss"] if metric == "loss" else log.get(metric, np.full(log["step"].shape, np.nan))
+    return values, ~np.isnan(values) | ~np.isfinite(log["loss"])
 
 
 def share_of(config: SweepConfig, role: Role) -> TrialResources:

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from hpo.adapters.model_files import read_model
 from hpo.adapters.training_session import read_log
 from hpo.core.model import CollapseModel
@@ -132,8 +130,7 @@ class SmokeDetector:
 
     def _logged(self, run: Run, before_step: int) -> list[Report]:
         log, job = read_log(self._runs.folder.trial(run.name)), self._runs.job(run, run.n_steps)
-        values = judged_values(log, self._runs.plan.config.metric)
-        told = ~np.isnan(values) | ~np.isfinite(log["loss"])
+        values, told = judged_values(log, self._runs.plan.config.metric)
         steps, losses = log["step"][told].astype(int).tolist(), values[told].tolist()
         reports = thinned(steps, losses, run.n_steps, run.n_steps, job.n_reports, job.n_end_reports)
         return [report for report in reports if report.step < before_step]
