@@ -28,7 +28,7 @@ from scipy import special
 from hpo.core.coordinates import coordinates_of
 from hpo.core.curve import Curve
 from hpo.core.model import CollapseModel
-from hpo.core.posterior import Prefix, slow_departures
+from hpo.core.posterior import Prefix, aligned_alone, slow_departures, tempered
 from hpo.core.prefix import prefixes_of
 from hpo.core.references import Family
 from hpo.core.shape import Shape
@@ -126,7 +126,7 @@ def _test(family: Family, shape: Shape, curves: Sequence[Curve]) -> tuple[float,
         return None
     average = _averaged(found, shape)
     _, z = slow_departures(average)
-    departure = average.offset - _level(average)
+    departure = average.offset - aligned_alone(average)[0]
     dof = max(shape.dof, min(shape.dof * len(found), len(family.references)))
     return _tail(float(z @ z) / z.size, z.size, dof), float(np.max(np.abs(departure))), len(found)
 
@@ -137,7 +137,7 @@ def _averaged(prefixes: Sequence[Prefix], shape: Shape) -> Prefix:
     Levels are taken off first, so that runs of different levels and noises weigh alike.
     """
     n = len(prefixes)
-    rows = np.stack([p.offset - _level(p) for p in prefixes])
+    rows = np.stack([p.offset - aligned_alone(p)[0] for p in prefixes])
     noise = np.mean([p.noise for p in prefixes], axis=0) / n
     templates = [p.template_noise for p in prefixes if p.template_noise is not None]
     loadings = np.mean([p.loadings for p in prefixes], axis=0)
@@ -150,14 +150,7 @@ def _averaged(prefixes: Sequence[Prefix], shape: Shape) -> Prefix:
         noise=noise,
         template_noise=np.mean(templates, axis=0) if templates else None,
     )
-    scatter = average.scatter(shape.covariance, own + float(loadings @ loadings))
-    return replace(average, precision=np.asarray(np.linalg.inv(scatter), dtype=np.float64))
-
-
-def _level(prefix: Prefix) -> float:
-    """Return θ̂ of a prefix whose precision is known."""
-    weights = np.asarray(prefix.precision).sum(axis=0)
-    return float(weights @ prefix.offset / weights.sum())
+    return tempered(average, shape.covariance, math.inf)
 
 
 def _tail(ratio: float, m: int, dof: float) -> float:

@@ -204,7 +204,7 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof:
     scales = np.array([own_scale(p, scale_dof) for p in with_precision])
     noisy = np.array([_noise_share(p) for p in with_precision])
     if len(prefixes) == 1:
-        level, variance = _alone(with_precision[0])
+        level, variance = aligned_alone(with_precision[0])
         return Alignment(np.array([level]), np.array([[variance]]), misfits, scales, noisy)
     used = np.flatnonzero(np.any([np.any(p.weights != 0, axis=0) for p in prefixes], axis=0))
     k_used = covariance[np.ix_(used, used)]
@@ -276,7 +276,7 @@ def _shared_deviation(gram: FloatArray, pull: FloatArray, k_used: FloatArray, p:
     return cov @ pull, cov
 
 
-def _alone(prefix: Prefix) -> tuple[float, float]:
+def aligned_alone(prefix: Prefix) -> tuple[float, float]:
     """Return θ̂ and its variance for one trial whose precision is known."""
     if prefix.precision is None:
         raise ValueError("a prefix must have its precision")
@@ -290,7 +290,7 @@ def _misfit(prefix: Prefix) -> float:
     n = prefix.offset.size
     if n < 2 or prefix.precision is None:
         return 0.0
-    off = prefix.offset - _alone(prefix)[0]
+    off = prefix.offset - aligned_alone(prefix)[0]
     return math.sqrt(max(float(off @ prefix.precision @ off), 0.0) / (n - 1))
 
 
