@@ -313,17 +313,17 @@ class CollapseModel:
             found.about[i]["misfit"] = float(aligned.misfit[k])
             found.status[i] = "ok" if aligned.misfit[k] <= self.settings.max_misfit else "bad_misfit"
         judged = [k for k, (i, _) in enumerate(group) if found.status[i] == "ok"]
-        covariance = aligned.covariance * np.outer(aligned.scale, aligned.scale)
         scales = np.array([shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in group])
+        covariance = aligned.scaled(scales)
         if shape.noise is not None:  # of the references' ends in the shape, and of the final value to be measured
             borrowed = np.stack([prefix.borrowed for _, prefix in group if prefix.borrowed is not None])
             own = shape.noise.end * np.array([prefix.point for _, prefix in group])
             shared = shape.noise.end * (borrowed * shape.noise.points) @ borrowed.T
-            covariance = covariance + shared + np.diag(own)
+            covariance = covariance + (shared + np.diag(own)) * np.outer(scales, scales)
             for k, (i, _) in enumerate(group):
                 found.about[i]["end_sd"] = float(scales[k] * np.sqrt(own[k]))
                 found.about[i]["shared_end_sd"] = float(scales[k] * np.sqrt(shared[k, k]))
-        covariance = (covariance * np.outer(scales, scales))[np.ix_(judged, judged)]
+        covariance = covariance[np.ix_(judged, judged)]
         dofs = tuple(mixed_dof(shape.dof, float(aligned.noise_share[k])) for k in judged)
         return [([group[k][0] for k in judged], aligned.level[judged], covariance, dofs)] if judged else []
 

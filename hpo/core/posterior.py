@@ -90,6 +90,8 @@ class Alignment:
         Its covariance.
     misfit : ndarray, shape (n_trials,)
         Root mean square of each prefix's standardised residuals; 1 is as expected, 0 where a prefix is one bin.
+    own : ndarray, shape (n_trials,)
+        The part of its diagonal that no other trial shares.
     scale : ndarray, shape (n_trials,)
         By what to multiply each trial's own sd: how far it has strayed from its family so far, see :func:`own_scale`.
     noise_share : ndarray, shape (n_trials,)
@@ -99,8 +101,23 @@ class Alignment:
     level: FloatArray
     covariance: FloatArray
     misfit: FloatArray
+    own: FloatArray
     scale: FloatArray
     noise_share: FloatArray
+
+    def scaled(self, calibrations: FloatArray) -> FloatArray:
+        """Return the covariance with each trial's own part scaled by itself, and what trials share by what is usual among them.
+
+        A shared deviation is one for all: were it scaled by each trial, the difference of two trials would tell how large it is.
+
+        Parameters
+        ----------
+        calibrations : ndarray, shape (n_trials,)
+            By what to multiply each trial's sd besides its scale.
+        """
+        factors = (self.scale * calibrations) ** 2
+        shared = self.covariance - np.diag(self.own)
+        return np.asarray(float(np.median(factors)) * shared + np.diag(self.own * factors), dtype=np.float64)
 
 
 def tempered(prefix: Prefix, covariance: FloatArray, outlier_sd: float) -> Prefix:
@@ -205,7 +222,7 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof:
     noisy = np.array([_noise_share(p) for p in with_precision])
     if len(prefixes) == 1:
         level, variance = aligned_alone(with_precision[0])
-        return Alignment(np.array([level]), np.array([[variance]]), misfits, scales, noisy)
+        return Alignment(np.array([level]), np.array([[variance]]), misfits, np.array([variance]), scales, noisy)
     used = np.flatnonzero(np.any([np.any(p.weights != 0, axis=0) for p in prefixes], axis=0))
     k_used = covariance[np.ix_(used, used)]
     p, n_used = prefixes[0].loadings.size, used.size
@@ -222,7 +239,8 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof:
     flat = loadings.reshape(len(prefixes), -1)
     whole = gram.transpose(0, 2, 1, 3).reshape(p * n_used, p * n_used)
     mean_u, cov_u = _shared_deviation(whole, pull.ravel(), k_used, p)
-    return Alignment(levels - flat @ mean_u, np.diag(variances) + flat @ cov_u @ flat.T, misfits, scales, noisy)
+    covariance_of_levels = np.diag(variances) + flat @ cov_u @ flat.T
+    return Alignment(levels - flat @ mean_u, covariance_of_levels, misfits, variances, scales, noisy)
 
 
 def mixed_dof(dof: float, noise_share: float) -> float:
