@@ -93,7 +93,7 @@ class CollapseModel:
         self.settings = settings or ModelSettings()
         self.references = tuple(references)
         self.families = families_of(self.references, self.settings.shape)
-        self._landscapes: dict[tuple[str, Metric, bool], Landscape | None] = {}
+        self._landscapes: dict[tuple[str, Metric, ResponseMean | None], Landscape | None] = {}
         self._last: tuple[tuple[Curve, ...], _Found] | None = None
         self._homes: Remembered[tuple[str, Metric, Recipe | None], Family | None] = Remembered()
         self._points: Remembered[Hashable, Point] = Remembered()
@@ -224,9 +224,9 @@ class CollapseModel:
 
         And the response mean that it is about, if there is one that covers all ``recipes``.
         """
-        joined = next((f.response for f in self.families if f.response is not None and f.has_label(family, metric)), None)
-        response = joined if joined is not None and all(joined.covers(r) for r in recipes) else None
-        key = (family, metric, response is not None)
+        means = [f.response for f in self.families if f.response is not None and f.has_label(family, metric)]
+        response = next((mean for mean in means if all(mean.covers(r) for r in recipes)), None)
+        key = (family, metric, response)
         if key not in self._landscapes:
             runs = [r for r in self.references if has_label(r, family, metric)]
             runs = runs if response is None else [r for r in runs if response.covers(r.recipe)]
@@ -331,8 +331,8 @@ class CollapseModel:
 def rank_of(family: Family, recipe: Recipe | None) -> int:
     """Return how well a family suits a run that it accepts: see :meth:`CollapseModel.family_of`."""
     if family.response is not None:
-        return 1
-    return 2 if family.spans(recipe) else 0
+        return 1 if family.response.rates is None else 2
+    return 3 if family.spans(recipe) else 0
 
 
 def point_about(recipe: Recipe | None, settings: Mapping[str, Any], response: ResponseMean | None) -> Point:

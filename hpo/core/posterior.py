@@ -108,7 +108,7 @@ class Alignment:
     def scaled(self, calibrations: FloatArray) -> FloatArray:
         """Return the covariance with each trial's own part scaled by itself, and what trials share by what is usual among them.
 
-        A shared deviation is one for all: were it scaled by each trial, the difference of two trials would tell how large it is.
+        A shared deviation is one for all: were it scaled by each trial, the difference of two would tell how large it is.
 
         Parameters
         ----------

@@ -26,7 +26,7 @@ def _prefix(
     curve: Curve, family: Family, shape: Shape, mean: FloatArray, loadings: FloatArray, own: float, borrowed: FloatArray
 ) -> Prefix | None:
     y = curve.metric.to_model(curve.means)
-    use = (curve.fractions >= shape.nodes[0]) & np.isfinite(y)
+    use = (curve.fractions >= max(shape.nodes[0], family.begins(curve.recipe))) & np.isfinite(y)
     if not use.any():
         return None
     fractions = curve.fractions[use]

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from hpo.core.coordinates import Coordinates, coordinates_of
 from hpo.core.curve import N_BINS, Curve
+from hpo.core.learning_rate import GRID
 from hpo.core.metric import Metric
 from hpo.core.noise import CurveNoise
 from hpo.core.recipe import Recipe, recipe_from_dict
-from hpo.core.response import GRID, ResponseMean, fit_response
+from hpo.core.response import ResponseMean, are_alike, fit_responses
 from hpo.core.schedules import schedules_match
 from hpo.core.shape import NODES, Shape, ShapeSettings, common_controls, residuals_at_nodes
 from hpo.core.shape_fit import Kin, fit_shape
@@ -29,6 +30,8 @@ from hpo.core.surrogate import Surrogate, fit_surrogate_to, surrogate_mean
 FloatArray = NDArray[np.float64]
 OWN_SHAPE = 4
 SAME_CONTROL = 0.05
+CARRIED_FROM = 0.05
+"""t̂ from which on a reference that is logged later, or is in its burn-in, is continued along the response mean."""
 MAX_RESPONSE_RMS = 0.02
 """A response mean that misses its own references by more than this (rms of log loss) joins no schedules."""
 
@@ -159,6 +162,34 @@ class Family:
             return surrogate_mean(self.surrogate, recipe, fractions)
         return np.zeros_like(fractions)
 
+    def _past_burn_in(self, reference: Reference) -> FloatArray:
+        """Return a reference's residuals as far as they can be compared with others': along a response mean, past its burn-in.
+
+        That takes a number of steps, not a part of training: under another horizon the same t̂ lies elsewhere. Before it a
+        run is taken to keep its distance from the mean.
+        """
+        known = np.isfinite(reference.residuals) & (self.begins(reference.recipe) <= NODES)
+        if self.response is None or not known.any():
+            return reference.residuals
+        first, mean = int(np.argmax(known)), self._mean_between_points(reference)
+        carried = mean + reference.residuals[first] - mean[first]
+        return np.where(np.arange(NODES.size) >= first, reference.residuals, np.where(NODES >= CARRIED_FROM, carried, np.nan))
+
+    def begins(self, recipe: Recipe | None) -> float:
+        """Return the fraction from which on a run can be compared with the family's."""
+        return self.response.begins(recipe) if self.response is not None and recipe is not None else 0.0
+
+    def _mean_between_points(self, reference: Reference) -> FloatArray:
+        """Return m at the nodes of a reference, interpolated from where it was logged as its residuals are.
+
+        Between few points a straight line lies above the curve; of both, their difference has no such error.
+        """
+        logged = np.maximum(reference.noise.fractions, NODES[0])
+        if logged.size == 0:  # of a model file that does not tell
+            return self.mean_curve(reference.recipe, NODES)
+        mean = self.mean_curve(reference.recipe, logged)
+        return np.asarray(np.interp(np.log(NODES), np.log(logged), mean), dtype=np.float64)
+
     def shape_for(self, runs: Sequence[Coordinates]) -> Shape:
         """Return the shape conditioned on what both the references and ``runs`` know."""
         return self.fit(common_controls([self._common, *runs], self.settings))
@@ -166,8 +197,8 @@ class Family:
     def fit(self, controls: tuple[str, ...]) -> Shape:
         """Return the shape for the given controls; fitted once."""
         if controls not in self._shapes:
-            residuals = np.stack([r.residuals for r in self.references])
-            means = np.stack([self.mean_curve(r.recipe, NODES) for r in self.references])
+            residuals = np.stack([self._past_burn_in(r) for r in self.references])
+            means = np.stack([self._mean_between_points(r) for r in self.references])
             noises = [r.noise for r in self.references]
             self._shapes[controls] = fit_shape(residuals, self._coordinates, controls, self.settings, means, noises, self._kin)
         return self._shapes[controls]
@@ -233,9 +264,9 @@ def families_of(references: Sequence[Reference], settings: ShapeSettings) -> tup
     their first members.
     """
     by_label = _grouped(references, lambda a, b: (a.family, a.metric) == (b.family, b.metric))
-    joined = [_joined(group, settings) for group in by_label] if settings.mean == "response" else []
-    by_schedule = [f for group in by_label for f in _by_schedule(group, settings)]
-    return (*(f for f in joined if f is not None), *by_schedule)
+    by_size = [alike for group in by_label for alike in _of_one_size(group)] if settings.mean == "response" else []
+    joined = [family for alike in by_size for family in _joined(alike, settings)]
+    return (*joined, *(f for group in by_label for f in _by_schedule(group, settings)))
 
 
 def _by_schedule(group: Sequence[Reference], settings: ShapeSettings) -> list[Family]:
@@ -244,23 +275,34 @@ def _by_schedule(group: Sequence[Reference], settings: ShapeSettings) -> list[Fa
     return [replace(one, kin=tuple(k for k in alone if k is not one)) for one in alone]
 
 
-def _joined(group: Sequence[Reference], settings: ShapeSettings) -> Family | None:
-    """Return the family of all schedules, or None if no response mean fits the group well enough."""
+def _of_one_size(group: Sequence[Reference]) -> list[list[Reference]]:
+    """Return the references with a known recipe, those of one size and batch together."""
+    return _grouped([r for r in group if r.recipe is not None], lambda a, b: are_alike([a.recipe, b.recipe]))
+
+
+def _joined(group: Sequence[Reference], settings: ShapeSettings) -> list[Family]:
+    """Return the families of all schedules, one for each response mean that fits the group well enough."""
     if group[0].metric.transform != "log":
-        return None
-    usable = [r for r in group if r.recipe is not None]
-    response = fit_response([(r.recipe, _log_losses(r)) for r in usable if r.recipe is not None])
-    if response is None or response.rms > MAX_RESPONSE_RMS:
-        return None
-    return Family(tuple(r for r in usable if response.covers(r.recipe)), settings, response)
+        return []
+    means = fit_responses([(r.recipe, _log_losses(r)) for r in group if r.recipe is not None])
+    usable = [mean for mean in means if mean.rms <= MAX_RESPONSE_RMS]
+    return [Family(tuple(r for r in group if mean.covers(r.recipe)), settings, mean) for mean in usable]
 
 
 def _log_losses(reference: Reference) -> FloatArray:
-    """Return log L at the response mean's grid, NaN before the run's first point."""
+    """Return log L at the response mean's grid, NaN before the run's first point and far from any."""
     known = np.isfinite(reference.residuals)
     nodes, rows = np.append(NODES[known], 1.0), np.append(reference.residuals[known], 0.0)
     inside = np.interp(np.log(GRID), np.log(nodes), rows) + np.log(reference.final_loss)
-    return np.where(nodes[0] <= GRID, inside, np.nan)
+    logged = reference.noise.fractions
+    near = np.ones(GRID.size, dtype=bool) if logged.size == 0 else _distance(GRID, logged) <= 0.5 * np.gradient(GRID)
+    near[-1] = True  # the final value is known
+    return np.where((nodes[0] <= GRID) & near, inside, np.nan)
+
+
+def _distance(to: FloatArray, points: FloatArray) -> FloatArray:
+    """Return how far each value is from the nearest of the points."""
+    return np.asarray(np.min(np.abs(to[:, None] - points[None, :]), axis=1), dtype=np.float64)
 
 
 def _grouped(references: Sequence[Reference], alike: Callable[[Reference, Reference], bool]) -> list[list[Reference]]:

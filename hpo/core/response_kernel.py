@@ -1,0 +1,141 @@
+"""The response kernel: one curve for all schedules, learning rates and horizons of one model size.
+
+    L(t) = L0 + A·((η_p/η_0)^x S(t) + S0)^−α + b·∫ η^γ e^{−(S(t) − s)/κ} ds,      S(t) = ∫ η dt
+
+The first term is progress, driven by the summed learning rate S, a little less than in proportion where the peak rate η_p is
+high; the second is the excess that a high rate keeps up, forgotten as training goes on by e-folds of κ in S. The fit is by
+robust least squares on log L. For references of one peak rate :mod:`hpo.core.multi_power_law` extrapolates better.
+
+References
+----------
+arXiv 2503.12811 and 2408.11029 sum learning rates in the same way; this form, with forgetting in S, is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from hpo.core.learning_rate import FINE, GRID, summed_rate
+from hpo.core.recipe import Recipe
+
+FloatArray = NDArray[np.float64]
+FIT_FROM = 0.05
+"""t̂ from which on the fit uses a curve."""
+_ROBUST = 0.003
+
+
+class Drive(NamedTuple):
+    """One run's learning rate: S at the grid, S between grid points, mean rate there, peak."""
+
+    summed: FloatArray
+    steps: FloatArray
+    rate: FloatArray
+    peak: float
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Fitted constants; ``peak_unit`` is η_0."""
+
+    floor: float
+    log_progress: float
+    log_offset: float
+    exponent: float
+    log_excess: float
+    rate_exponent: float
+    log_memory: float
+    peak_exponent: float
+    peak_unit: float
+
+    def log_losses(self, recipe: Recipe, n_steps: float | None) -> FloatArray:
+        """Return log L of a run along the grid, read-only; ``n_steps`` replaces the run's own."""
+        return _log_losses(self, recipe, n_steps)
+
+
+_CONSTANTS = tuple(f.name for f in fields(Kernel))[:8]
+
+
+@lru_cache(maxsize=1024)
+def _log_losses(kernel: Kernel, recipe: Recipe, n_steps: float | None) -> FloatArray:
+    """Return log L of a run along the grid; a running trial is asked about again and again."""
+    constants = np.array([getattr(kernel, name) for name in _CONSTANTS])
+    values = np.log(_losses(constants, drive_of(recipe, n_steps), kernel.peak_unit))
+    values.setflags(write=False)
+    return values
+
+
+def drive_of(recipe: Recipe, n_steps: float | None = None) -> Drive:
+    """Return the learning rate of a run along :data:`GRID`; S in units of rate × steps. ``n_steps`` replaces the run's own."""
+    eta, summed_fine, steps = summed_rate(recipe, n_steps)
+    summed = np.interp(GRID, FINE, summed_fine)
+    between = np.diff(summed, prepend=0.0)
+    return Drive(summed, between, between / (np.diff(GRID, prepend=0.0) * steps), float(recipe.lr or eta.max()))
+
+
+def fit_kernel(recipes: Sequence[Recipe], losses: FloatArray) -> tuple[Kernel, float]:
+    """Return the constants of complete runs of one size and batch, and the root mean square of the fit's errors.
+
+    Parameters
+    ----------
+    losses : ndarray, shape (n_runs, len(GRID))
+        log L; NaN where a run was not logged.
+    """
+    drives = [drive_of(recipe) for recipe in recipes]
+    use = np.isfinite(losses) & (GRID >= FIT_FROM)
+    unit = float(np.exp(np.mean([np.log(d.peak) for d in drives])))
+    start, low, high = _bounds(drives, losses)
+
+    def errors(theta: FloatArray) -> FloatArray:
+        fitted = np.stack([_losses(theta, d, unit) for d in drives])
+        return np.asarray((np.log(np.maximum(fitted, 1e-9)) - losses)[use], dtype=np.float64)
+
+    found = least_squares(errors, start, bounds=(low, high), loss="soft_l1", f_scale=_ROBUST, max_nfev=80, x_scale="jac")
+    constants = dict(zip(_CONSTANTS, map(float, found.x), strict=True))
+    return Kernel(**constants, peak_unit=unit), float(np.sqrt(np.mean(errors(found.x) ** 2)))
+
+
+def _bounds(drives: Sequence[Drive], losses: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return start, lower and upper bounds, scaled to the runs' own losses and summed rates."""
+    best = float(np.exp(np.nanmin(losses)))
+    total = float(np.median([d.summed[-1] for d in drives]))
+    peak = float(np.median([d.peak for d in drives]))
+    exponent, rate_exponent, memory = 0.4, 0.5, 0.05 * total
+    start = [
+        0.75 * best,
+        np.log(0.25 * best) + exponent * np.log(total),
+        np.log(0.01 * total),
+        exponent,
+        np.log(0.03 * best / memory) - rate_exponent * np.log(peak),  # a constant rate keeps up b·η^γ·κ
+        rate_exponent,
+        np.log(memory),
+        -0.1,
+    ]
+    low = [0.0, start[1] - 8, np.log(1e-6 * total), 0.02, start[4] - 10, 0.0, np.log(1e-3 * total), -0.6]
+    high = [0.98 * best, start[1] + 8, np.log(0.5 * total), 2.0, start[4] + 15, 2.0, np.log(3 * total), 0.3]
+    return np.array(start), np.array(low), np.array(high)
+
+
+def _losses(theta: FloatArray, drive: Drive, unit: float) -> FloatArray:
+    floor, log_progress, log_offset, exponent, log_excess, rate_exponent, log_memory, peak_exponent = theta
+    progressed = drive.summed * (drive.peak / unit) ** peak_exponent + np.exp(log_offset)
+    forgetting = np.exp(-drive.steps / np.exp(log_memory))
+    kept = np.exp(-0.5 * drive.steps / np.exp(log_memory))
+    excess = _recursion(forgetting, kept * np.maximum(drive.rate, 1e-300) ** rate_exponent * drive.steps)
+    return np.asarray(floor + np.exp(log_progress) * progressed**-exponent + np.exp(log_excess) * excess, dtype=np.float64)
+
+
+def _recursion(keep: FloatArray, gain: FloatArray) -> FloatArray:
+    """Return e with e_k = keep_k·e_{k−1} + gain_k, e_{−1} = 0."""
+    out = np.empty_like(gain)
+    held = 0.0
+    for k, (a, g) in enumerate(zip(keep.tolist(), gain.tolist(), strict=True)):
+        held = a * held + g
+        out[k] = held
+    return out
