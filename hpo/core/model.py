@@ -245,7 +245,7 @@ class CollapseModel:
 
     def _place_of(self, run: Curve | Reference, response: ResponseMean | None) -> Point:
         """Return :func:`point_about` of a run, remembered: a running trial and its rivals are asked about again and again."""
-        key = (response is None, run.recipe, *run.settings.items())
+        key = (id(response), run.recipe, *run.settings.items())  # a model's means live as long as it does
         try:
             return self._points.get(key, lambda: point_about(run.recipe, run.settings, response))
         except TypeError:  # a setting that has no hash

@@ -98,7 +98,7 @@ _CONSTANTS = tuple(f.name for f in fields(MultiPowerLaw))[:9]
 def _log_losses(law: MultiPowerLaw, recipe: Recipe, n_steps: float | None) -> FloatArray:
     """Return log L of a run along the grid; a running trial is asked about again and again."""
     constants = np.array([getattr(law, name) for name in _CONSTANTS])
-    values = np.log(_Drives.of([drive_of(recipe, n_steps)], law.sum_unit).losses(constants)[0])
+    values: FloatArray = np.log(_Drives.of([drive_of(recipe, n_steps)], law.sum_unit).losses(constants)[0])
     values.setflags(write=False)
     return values
 
@@ -245,13 +245,11 @@ def _fit(drives: _Drives, losses: FloatArray, log_burn_in: float) -> tuple[Float
         value = np.maximum(drives.losses(theta), 1e-9)
         return np.concatenate(((drives.gradient(theta) / value[..., None])[use], np.diag(weight)))
 
-    bounds = _bounds(best, log_burn_in)
-    fits = [
-        least_squares(errors, x, jacobian, bounds=bounds, loss="soft_l1", f_scale=_ROBUST, max_nfev=60, x_scale="jac")
-        for x in _starts(best, log_burn_in)
-    ]
-    found = min(fits, key=lambda fit: float(fit.cost)).x
-    return np.asarray(found), float(np.sqrt(np.mean(errors(found)[: int(use.sum())] ** 2)))
+    start, low, high = _bounds(best, log_burn_in)
+    fitted = least_squares(
+        errors, start, jacobian, bounds=(low, high), loss="soft_l1", f_scale=_ROBUST, max_nfev=80, x_scale="jac"
+    )
+    return np.asarray(fitted.x), float(np.sqrt(np.mean(errors(fitted.x)[: int(use.sum())] ** 2)))
 
 
 def _prior(log_burn_in: float) -> tuple[FloatArray, FloatArray]:
@@ -261,15 +259,9 @@ def _prior(log_burn_in: float) -> tuple[FloatArray, FloatArray]:
     return centre, _PRIOR / sd
 
 
-def _starts(best: float, log_burn_in: float) -> list[FloatArray]:
-    shares = ((0.75, 0.5), (0.85, 0.4), (0.65, 0.6))  # L0 over the lowest loss, and α
-    return [
-        np.array([s * best, math.log((0.97 - s) * best), alpha, log_burn_in, math.log(0.03 * best), 0.5, 7.0, 0.6, 0.6])
-        for s, alpha in shares
-    ]
-
-
-def _bounds(best: float, log_burn_in: float) -> tuple[list[float], list[float]]:
+def _bounds(best: float, log_burn_in: float) -> tuple[list[float], list[float], list[float]]:
+    """Return start, lower and upper bounds; other starts end in the same place (all recorded runs)."""
+    start = [0.85 * best, math.log(0.12 * best), 0.4, log_burn_in, math.log(0.03 * best), 0.5, 7.0, 0.6, 0.6]
     low = [0.0, math.log(1e-4 * best), 0.01, log_burn_in - 6.0, math.log(1e-5 * best), 0.05, -2.0, 0.0, 0.01]
     high = [0.999 * best, math.log(100.0 * best), 3.0, log_burn_in + 4.0, math.log(10.0 * best), 1.5, 16.0, 2.0, 3.0]
-    return low, high
+    return start, low, high

@@ -66,7 +66,7 @@ _CONSTANTS = tuple(f.name for f in fields(Kernel))[:8]
 def _log_losses(kernel: Kernel, recipe: Recipe, n_steps: float | None) -> FloatArray:
     """Return log L of a run along the grid; a running trial is asked about again and again."""
     constants = np.array([getattr(kernel, name) for name in _CONSTANTS])
-    values = np.log(_losses(constants, drive_of(recipe, n_steps), kernel.peak_unit))
+    values: FloatArray = np.log(_losses(constants, _stacked([drive_of(recipe, n_steps)]), kernel.peak_unit)[0])
     values.setflags(write=False)
     return values
 
@@ -87,25 +87,36 @@ def fit_kernel(recipes: Sequence[Recipe], losses: FloatArray) -> tuple[Kernel, f
     losses : ndarray, shape (n_runs, len(GRID))
         log L; NaN where a run was not logged.
     """
-    drives = [drive_of(recipe) for recipe in recipes]
+    drives = _stacked([drive_of(recipe) for recipe in recipes])
     use = np.isfinite(losses) & (GRID >= FIT_FROM)
-    unit = float(np.exp(np.mean([np.log(d.peak) for d in drives])))
+    unit = float(np.exp(np.mean(np.log(drives.peak))))
     start, low, high = _bounds(drives, losses)
 
     def errors(theta: FloatArray) -> FloatArray:
-        fitted = np.stack([_losses(theta, d, unit) for d in drives])
-        return np.asarray((np.log(np.maximum(fitted, 1e-9)) - losses)[use], dtype=np.float64)
+        return np.asarray((np.log(np.maximum(_losses(theta, drives, unit), 1e-9)) - losses)[use], dtype=np.float64)
 
     found = least_squares(errors, start, bounds=(low, high), loss="soft_l1", f_scale=_ROBUST, max_nfev=80, x_scale="jac")
     constants = dict(zip(_CONSTANTS, map(float, found.x), strict=True))
     return Kernel(**constants, peak_unit=unit), float(np.sqrt(np.mean(errors(found.x) ** 2)))
 
 
-def _bounds(drives: Sequence[Drive], losses: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+class _Drives(NamedTuple):
+    """Several runs' :class:`Drive`, shapes (n_runs, len(GRID)) and, of the peaks, (n_runs,)."""
+
+    summed: FloatArray
+    steps: FloatArray
+    rate: FloatArray
+    peak: FloatArray
+
+
+def _stacked(drives: Sequence[Drive]) -> _Drives:
+    return _Drives(*(np.stack([np.asarray(getattr(d, name)) for d in drives]) for name in _Drives._fields))
+
+
+def _bounds(drives: _Drives, losses: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return start, lower and upper bounds, scaled to the runs' own losses and summed rates."""
     best = float(np.exp(np.nanmin(losses)))
-    total = float(np.median([d.summed[-1] for d in drives]))
-    peak = float(np.median([d.peak for d in drives]))
+    total, peak = float(np.median(drives.summed[:, -1])), float(np.median(drives.peak))
     exponent, rate_exponent, memory = 0.4, 0.5, 0.05 * total
     start = [
         0.75 * best,
@@ -122,20 +133,19 @@ def _bounds(drives: Sequence[Drive], losses: FloatArray) -> tuple[FloatArray, Fl
     return np.array(start), np.array(low), np.array(high)
 
 
-def _losses(theta: FloatArray, drive: Drive, unit: float) -> FloatArray:
+def _losses(theta: FloatArray, drives: _Drives, unit: float) -> FloatArray:
+    """Return L, shape (n_runs, len(GRID))."""
     floor, log_progress, log_offset, exponent, log_excess, rate_exponent, log_memory, peak_exponent = theta
-    progressed = drive.summed * (drive.peak / unit) ** peak_exponent + np.exp(log_offset)
-    forgetting = np.exp(-drive.steps / np.exp(log_memory))
-    kept = np.exp(-0.5 * drive.steps / np.exp(log_memory))
-    excess = _recursion(forgetting, kept * np.maximum(drive.rate, 1e-300) ** rate_exponent * drive.steps)
+    progressed = drives.summed * (drives.peak[:, None] / unit) ** peak_exponent + np.exp(log_offset)
+    half = np.exp(-0.5 * drives.steps / np.exp(log_memory))
+    gain = half * np.maximum(drives.rate, 1e-300) ** rate_exponent * drives.steps
+    excess = _recursion(half**2, gain)
     return np.asarray(floor + np.exp(log_progress) * progressed**-exponent + np.exp(log_excess) * excess, dtype=np.float64)
 
 
 def _recursion(keep: FloatArray, gain: FloatArray) -> FloatArray:
-    """Return e with e_k = keep_k·e_{k−1} + gain_k, e_{−1} = 0."""
-    out = np.empty_like(gain)
-    held = 0.0
-    for k, (a, g) in enumerate(zip(keep.tolist(), gain.tolist(), strict=True)):
-        held = a * held + g
-        out[k] = held
-    return out
+    """Return e, shape (n_runs, n), with e_k = keep_k·e_{k−1} + gain_k along the last axis, e_{−1} = 0."""
+    out, rows = gain.T.copy(), np.ascontiguousarray(keep.T)
+    for k in range(1, len(out)):
+        out[k] += rows[k] * out[k - 1]
+    return np.asarray(out.T)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpo.core.posterior import Law, Prefix, align_jointly, mixed_dof, own_scale, probability_best, tempered
+from hpo.core.posterior import Alignment, Law, Prefix, align_jointly, mixed_dof, own_scale, probability_best, tempered
 
 NODES = np.array([0.1, 0.2, 0.3, 0.5])
 K = 0.02**2 * np.minimum(*np.meshgrid(-np.log(NODES), -np.log(NODES)))
@@ -132,3 +132,13 @@ def test_eight_thousand_draws_tell_small_probabilities_well_enough(n_draws):
     found = [probability_best(law.draw(np.random.default_rng(seed), n_draws))[1] for seed in range(20)]
     assert np.mean(found) == pytest.approx(truth, abs=0.001)
     assert np.std(found) < 0.002
+
+
+def test_what_trials_share_cancels_in_their_difference_however_they_stray():
+    shared, own = 0.04, np.array([0.01, 0.02, 0.03])
+    scale, calibration = np.array([0.5, 1.0, 3.0]), np.array([1.0, 0.8, 1.2])
+    made = Alignment(np.zeros(3), shared + np.diag(own), np.ones(3), own, scale, np.zeros(3)).scaled(calibration)
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        apart = made[i, i] + made[j, j] - 2 * made[i, j]
+        assert apart == pytest.approx(sum(own[k] * (scale[k] * calibration[k]) ** 2 for k in (i, j)))
+    assert made[0, 1] == pytest.approx(shared * np.median((scale * calibration) ** 2))

@@ -5,25 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hpo.core.learning_rate import GRID
+from hpo.core.multi_power_law import MultiPowerLaw
 from hpo.core.recipe import Recipe
-from hpo.core.response import GRID, ResponseMean, drive_of, fit_response
+from hpo.core.response import Blend, ResponseMean, fit_responses
+from hpo.core.response_kernel import Kernel
 from hpo.core.schedules import schedule
 
-TRUE = ResponseMean(
-    floor=2.5,
-    log_progress=-0.1,
-    log_offset=-3.0,
-    exponent=0.45,
-    log_excess=2.9,
-    rate_exponent=0.45,
-    log_memory=-0.8,
-    peak_exponent=-0.2,
-    peak_unit=1e-3,
-    n_params=1e8,
-    batch_tokens=1e5,
-    longest=1e9,
-    rms=0.0,
-)
+TRUE = ResponseMean(Kernel(2.5, -0.1, -3.0, 0.45, 2.9, 0.45, -0.8, -0.2, 1e-3), 1e8, 1e5, longest=1e9, rms=0.0)
 SCHEDULES = [schedule("wsd", cooldown_fraction=c) for c in (0.1, 0.2, 0.4)] + [schedule("cosine", final_ratio=0.1)]
 
 
@@ -37,42 +26,44 @@ def sample(made):
     return made, TRUE.log_shape(made, GRID) + TRUE.log_final(made)
 
 
-REFERENCES = [sample(recipe(lr, sched=s)) for lr in (5e-4, 1e-3, 2e-3) for s in SCHEDULES]
+FOUR_A_RATE = [sample(recipe(lr, sched=s)) for lr in (5e-4, 1e-3, 2e-3) for s in SCHEDULES]
+EIGHT_OF_ONE = [*FOUR_A_RATE, *(sample(recipe(1e-3, 20_000, sched=s)) for s in SCHEDULES)]
 
 
-def test_the_fit_reproduces_runs_of_its_own_kind():
-    made = fit_response(REFERENCES)
+def test_several_rates_have_a_kernel_that_covers_all():
+    (made,) = fit_responses(FOUR_A_RATE)
+    assert isinstance(made.form, Kernel)
     assert made.rms < 5e-4
+    assert made.covers(recipe(7e-3))
 
 
-@pytest.mark.parametrize(
-    "unseen",
-    [recipe(sched=schedule("linear")), recipe(n_steps=30_000), recipe(lr=1.5e-3, sched=schedule("wsd", cooldown_fraction=0.8))],
-)
-def test_unseen_schedules_horizons_and_rates_are_predicted(unseen):
-    made = fit_response(REFERENCES)
-    late = GRID >= 0.1
-    np.testing.assert_allclose(made.log_shape(unseen, GRID)[late], TRUE.log_shape(unseen, GRID)[late], atol=0.004)
+def test_a_rate_with_enough_runs_has_its_own_law_blended_in():
+    blend, kernel = fit_responses(EIGHT_OF_ONE)
+    assert isinstance(blend.form, Blend)
+    assert blend.covers(recipe(1e-3))
+    assert not blend.covers(recipe(2e-3))
+    assert kernel.covers(recipe(2e-3))
+    unseen = recipe(sched=schedule("linear"))
+    law = blend.form.laws[0][1].log_losses(unseen, None)
+    np.testing.assert_allclose(blend.form.log_losses(unseen, None), 0.5 * (law + kernel.form.log_losses(unseen, None)))
 
 
-def test_levels_are_ranked_as_the_truth_ranks_them():
-    made = fit_response(REFERENCES)
-    grid = [recipe(lr, sched=schedule("wsd", cooldown_fraction=0.9)) for lr in (5e-4, 1e-3, 2e-3)]
-    assert np.argsort([made.log_final(r) for r in grid]).tolist() == np.argsort([TRUE.log_final(r) for r in grid]).tolist()
+def test_runs_of_one_rate_have_the_multi_power_law_from_three_on():
+    runs = [sample(recipe(sched=s)) for s in SCHEDULES[1:]]
+    (made,) = fit_responses(runs)
+    assert isinstance(made.form, MultiPowerLaw)
+    assert made.covers(recipe(1.02e-3))
+    assert not made.covers(recipe(2e-3))
+    assert fit_responses(runs[:2]) == []
 
 
 def test_a_level_is_told_for_the_longest_reference_at_most():
-    made = fit_response(REFERENCES)
+    (made,) = fit_responses(FOUR_A_RATE)
     assert made.log_final(recipe(n_steps=60_000)) == pytest.approx(made.log_final(recipe(n_steps=15_000)), abs=2e-3)
 
 
 def test_the_shape_is_zero_at_the_end():
     assert TRUE.log_shape(recipe(), np.array([1.0]))[0] == 0.0
-
-
-def test_the_summed_rate_of_a_constant_schedule_is_rate_times_steps():
-    made = drive_of(replace(recipe(sched=schedule("constant")), warmup_fraction=0.0))
-    assert made.summed[-1] == pytest.approx(1e-3 * 15_000)
 
 
 @pytest.mark.parametrize(
@@ -92,11 +83,12 @@ def test_runs_of_another_size_or_batch_or_without_rate_or_steps_are_not_covered(
 @pytest.mark.parametrize(
     "runs",
     [
-        REFERENCES[:4],
+        [FOUR_A_RATE[0], *FOUR_A_RATE[4:7]],
         [sample(recipe())] * 6,
-        [*REFERENCES, (replace(recipe(), n_params=5e8), REFERENCES[0][1])],
+        [*FOUR_A_RATE, (replace(recipe(), n_params=5e8), FOUR_A_RATE[0][1])],
+        [],
     ],
-    ids=["too few", "all alike", "two sizes"],
+    ids=["too few", "all alike", "two sizes", "none"],
 )
 def test_runs_that_do_not_suit_it_give_none(runs):
-    assert fit_response(runs) is None
+    assert fit_responses(runs) == []

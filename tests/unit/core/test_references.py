@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hpo.core.curve import Curve
+from hpo.core.learning_rate import GRID
+from hpo.core.metric import Metric
+from hpo.core.model import CollapseModel
+from hpo.core.multi_power_law import MultiPowerLaw
+from hpo.core.recipe import Recipe
+from hpo.core.response import ResponseMean
+from hpo.core.schedules import schedule
+from hpo.core.shape import NODES
+
+LAW = MultiPowerLaw(2.6, -0.6, 0.5, 5.0, -2.4, 0.7, 5.0, 0.6, 0.7, sum_unit=12.0)
+SCHEDULES = [schedule("constant"), schedule("cosine"), schedule("wsd", cooldown_fraction=0.2), schedule("linear")]
+
+
+def recipe(sched, n_steps=15_000, warmup=0.02, n_params=1e8):
+    return Recipe(schedule=sched, lr=1e-3, n_params=n_params, batch_tokens=1e5, n_tokens=n_steps * 1e5, warmup_fraction=warmup)
+
+
+def run(made, n_points=200, until=1.0, early=0.0):
+    """Return the law's curve under a recipe, ``early`` too high before a tenth of training."""
+    t = np.arange(1, n_points + 1) / n_points
+    t = t[t <= until]
+    y = np.interp(t, GRID, LAW.log_losses(made, None)) + early * (t < 0.1)
+    steps = made.n_tokens / made.batch_tokens
+    name = f"{made.schedule}{made.n_params}{steps}"
+    return Curve.from_points(t * steps, np.exp(y), horizon=steps, recipe=made, run_id=name, metric=Metric(end="last"))
+
+
+@pytest.fixture(scope="module")
+def two_sizes():
+    return CollapseModel.fit([run(recipe(s, n_params=n)) for s in SCHEDULES for n in (1e8, 3e8)])
+
+
+def test_each_size_has_a_response_mean_of_its_own(two_sizes):
+    joined = [f for f in two_sizes.families if f.response is not None]
+    assert sorted(f.response.n_params for f in joined) == [1e8, 3e8]
+    assert all(len(f.references) == len(SCHEDULES) for f in joined)
+
+
+def test_a_schedule_never_seen_is_forecast_along_it(two_sizes):
+    made = recipe(schedule("wsd", cooldown_fraction=0.5))
+    found = two_sizes.forecast(run(made, until=0.3))
+    assert found.status == "ok"
+    assert found.final_loss == pytest.approx(float(np.exp(LAW.log_losses(made, None)[-1])), rel=0.004)
+    assert found.lower < found.final_loss < found.upper
+
+
+def test_few_points_bend_no_reference_that_follows_the_mean():
+    model = CollapseModel.fit([run(recipe(s), n_points=12) for s in SCHEDULES])
+    (joined,) = [f for f in model.families if f.response is not None]
+    exact = ResponseMean(LAW, 1e8, 1e5, longest=15_000, rms=0.0, rates=(1e-3,))
+    family = type(joined)(joined.references, joined.settings, exact)
+    late = NODES >= 0.1
+    for reference in family.references:
+        between = family._mean_between_points(reference)
+        np.testing.assert_allclose(reference.residuals[late], between[late], atol=1e-4)
+        assert np.max(np.abs(reference.residuals - exact.log_shape(reference.recipe, NODES))[late]) > 2e-3  # a line is no curve
+
+
+def test_burn_in_is_left_out_under_one_rate():
+    slow = [recipe(s, warmup=0.08) for s in SCHEDULES]
+    quiet, odd = (CollapseModel.fit([run(r, early=early) for r in slow]) for early in (0.0, 0.3))
+    target = run(recipe(schedule("constant"), n_steps=45_000, warmup=0.08 / 3), until=0.3)
+    found = [model.forecast(target).final_loss for model in (quiet, odd)]
+    assert found[0] == pytest.approx(found[1], rel=1e-3)
