@@ -116,6 +116,8 @@ class Alignment:
             By what to multiply each trial's sd besides its scale.
         """
         factors = (self.scale * calibrations) ** 2
+        if factors.size == 1:
+            return self.covariance * factors
         shared = self.covariance - np.diag(self.own)
         return np.asarray(float(np.median(factors)) * shared + np.diag(self.own * factors), dtype=np.float64)
 
