@@ -60,6 +60,11 @@ class Run:
         """Training FLOPs of the whole run."""
         return float(self.recipe.flops or 0.0)
 
+    @property
+    def size(self) -> float:
+        """What sizes are told apart by: parameters, or FLOPs where their number is unknown."""
+        return float(self.recipe.n_params or self.flops)
+
     def flops_at(self, step: float) -> float:
         """Training FLOPs of the first ``step`` steps."""
         return self.flops * step / self.n_steps
@@ -123,6 +128,12 @@ def coordinates(points: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
     names = list(dict.fromkeys(name for point in points for name in point))
     columns = [column for name in names for column in _columns([point.get(name) for point in points])]
     return np.array(columns, dtype=np.float64).reshape(len(columns), len(points)).T
+
+
+def distances(here: Sequence[Mapping[str, Any]], there: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
+    """Return how far points lie from others in :func:`coordinates` of both, shape (n_here, n_there), rounded to be compared."""
+    position = coordinates([*here, *there])
+    return _rounded(np.linalg.norm(position[: len(here), None, :] - position[None, len(here) :, :], axis=2))
 
 
 def _columns(values: Sequence[Any]) -> list[NDArray[np.float64]]:
