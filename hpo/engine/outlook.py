@@ -274,7 +274,7 @@ def _sizes(plan: Plan, *, only_configured: bool) -> list[Size]:
     for size in sizes:
         trial = _at_size(plan, target, size)
         if trial.flops < target.flops:
-            kept.setdefault(trial.size, size)
+            kept.setdefault(float(trial.recipe.n_params or trial.flops), size)
     return list(kept.values())
 
 

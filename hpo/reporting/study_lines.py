@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 from hpo.adapters.optuna_pruner import CollapsePruner
 from hpo.adapters.optuna_scale import Scale
 from hpo.adapters.optuna_trials import sorted_reports
-from hpo.adapters.optuna_view import StudyView
+from hpo.adapters.optuna_view import UNLABELLED, StudyView
 from hpo.core.references import Family, Reference, families_of, is_reference
 from hpo.core.shape import NODES, ShapeSettings
 
@@ -213,5 +213,6 @@ def _band(scale: Scale, family: Family) -> Band | None:
     low, high = np.nanpercentile(rows[:, known], ends, axis=0)
     t = np.append(NODES[known], 1.0)
     around = (normalised(scale, np.append(edge, 0.0), 0.0) for edge in (low, high))
-    words = [word for word in family.name.split(" · ") if word != "no schedule" and not word.startswith("objective_")]
+    unsaid = ("no schedule", UNLABELLED)
+    words = [word for word in family.name.split(" · ") if word not in unsaid and not word.startswith("objective_")]
     return Band(" · ".join(words) or "this study", len(rows), t, *around)
