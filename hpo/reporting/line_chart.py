@@ -136,14 +136,27 @@ def _named(frame: _Frame, line: Line) -> list[tuple[float, float, str]]:
 
 
 def _names(frame: _Frame, lines: Sequence[Line]) -> list[str]:
-    """Return the names of all points, where they cover neither each other nor a point nor the legend."""
+    """Return the names of all points, where they cover neither each other nor a point nor the legend.
+
+    A name that had to move away from its point has a thin line to it, so that it is not read as another's.
+    """
     points = [point for line in lines if line.points for point in _named(frame, line)]
     legend = [box_of(place, text) for place, text, _ in _legend_places(frame, lines)]
     inside = Box(_LEFT, _TOP - 8, frame.width, HEIGHT - _BOTTOM)
-    return [
+    placed = label_places(points, inside, legend, _along(frame, lines))
+    leaders = [_leader(place, place.point) for place, _ in placed if place.point is not None]
+    return leaders + [
         f'<text x="{place.x:.1f}" y="{place.y:.1f}" text-anchor="{place.anchor}" font-size="{FONT}">{escape(name)}</text>'
-        for place, name in label_places(points, inside, legend, _along(frame, lines))
+        for place, name in placed
     ]
+
+
+def _leader(place: Place, point: tuple[float, float]) -> str:
+    near = place.x - 1 if place.anchor == "start" else place.x + 1
+    return (
+        f'<line x1="{point[0]:.1f}" y1="{point[1]:.1f}" x2="{near:.1f}" y2="{place.y - 0.3 * FONT:.1f}" '
+        'stroke="#888" stroke-width="0.7"/>'
+    )
 
 
 def _along(frame: _Frame, lines: Sequence[Line]) -> list[Box]:
