@@ -18,6 +18,8 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6
 WIDTH, HEIGHT = 640, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 34, 46
 _EVERY = 4
+_HALO = 'stroke="white" stroke-width="3" stroke-linejoin="round" paint-order="stroke"'
+"""Of texts within the chart, so that no line runs through them."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,8 @@ def _names(frame: _Frame, lines: Sequence[Line]) -> list[str]:
     placed = label_places(points, inside, legend, _along(frame, lines))
     leaders = [_leader(place, place.point) for place, _ in placed if place.point is not None]
     return leaders + [
-        f'<text x="{place.x:.1f}" y="{place.y:.1f}" text-anchor="{place.anchor}" font-size="{FONT}">{escape(name)}</text>'
+        f'<text x="{place.x:.1f}" y="{place.y:.1f}" text-anchor="{place.anchor}" font-size="{FONT}" {_HALO}>'
+        f"{escape(name)}</text>"
         for place, name in placed
     ]
 
@@ -174,7 +177,7 @@ def _mark(frame: _Frame, x: float, label: str, row: int) -> list[str]:
     at = frame.x(x)
     return [
         f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}" stroke="#b00020" stroke-dasharray="2 3"/>',
-        f'<text x="{at + 3:.1f}" y="{HEIGHT - _BOTTOM - 6 - 15 * row}" fill="#b00020">{escape(label)}</text>',
+        f'<text x="{at + 3:.1f}" y="{HEIGHT - _BOTTOM - 6 - 15 * row}" fill="#b00020" {_HALO}>{escape(label)}</text>',
     ]
 
 
@@ -198,7 +201,7 @@ def _axes(frame: _Frame, x_label: str, y_label: str, powers: str = "") -> list[s
 
 def _legend(frame: _Frame, lines: Sequence[Line]) -> list[str]:
     return [
-        f'<text x="{place.x}" y="{place.y}" text-anchor="{place.anchor}" fill="{colour}">{escape(text)}</text>'
+        f'<text x="{place.x}" y="{place.y}" text-anchor="{place.anchor}" fill="{colour}" {_HALO}>{escape(text)}</text>'
         for place, text, colour in _legend_places(frame, lines)
     ]
 
