@@ -69,6 +69,10 @@ class Run:
         """Training FLOPs of the first ``step`` steps."""
         return self.flops * step / self.n_steps
 
+    def step_at(self, fraction: float) -> int:
+        """Return the step of a share of the training."""
+        return step_at(fraction, self.n_steps)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -128,6 +132,11 @@ def coordinates(points: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
     names = list(dict.fromkeys(name for point in points for name in point))
     columns = [column for name in names for column in _columns([point.get(name) for point in points])]
     return np.array(columns, dtype=np.float64).reshape(len(columns), len(points)).T
+
+
+def step_at(fraction: float, n_steps: int) -> int:
+    """Return the step of a share of training: the nearest, as evaluations are placed, so that one that is due is seen there."""
+    return max(1, round(fraction * n_steps))
 
 
 def distances(here: Sequence[Mapping[str, Any]], there: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
@@ -244,7 +253,7 @@ def _run(
     except ValueError as error:  # a number out of all bounds
         raise InputError(f"{name}: {error}") from None
     n_steps = recipe.n_steps or 1
-    return Run(name, role, point, settings, recipe, n_steps, max(1, math.floor(stop_at * n_steps)))
+    return Run(name, role, point, settings, recipe, n_steps, step_at(stop_at, n_steps))
 
 
 def _digits(points: Sequence[object]) -> int:
