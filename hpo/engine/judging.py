@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from hpo.adapters.blas_threads import in_one_blas_thread
 from hpo.core.curve import Curve
 from hpo.core.decision import StoppingSettings
 from hpo.core.forecast import Forecast
@@ -161,6 +162,7 @@ class Judgement:
         return [v.trial for v in self.verdicts if v.is_tied]
 
 
+@in_one_blas_thread
 def judge(
     model: CollapseModel,
     curves: Sequence[Curve],
