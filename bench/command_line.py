@@ -15,5 +15,5 @@ def input_errors() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"hpo: {' '.join(str(error).split())}", file=sys.stderr)  # as the other commands of `hpo` say it
         raise typer.Exit(2) from None

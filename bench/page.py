@@ -9,12 +9,14 @@ calibration, latency, the protocols where the forecast is worse than a simpler r
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.page_calibration import calibration_section
+from bench.page_monitor import monitor_section
 from bench.page_parts import (
     METHODS,
     OURS,
@@ -34,7 +36,6 @@ from bench.page_rules import rules_section
 RESULTS = Path(__file__).parent / "results"
 BASELINES = ("current_best", "transfer")
 _REPORTS = (
-    ("race", "Tokens to the same final loss", "hpo bench race --curves DIR"),
     ("own_sweep", "Our own sweep", "hpo bench own-sweep"),
     ("own_demo", "The demo, seed by seed", "hpo bench own-demo"),
     ("own_ladder", "Our own ladder: what collapses", "hpo bench own-ladder"),
@@ -42,7 +43,6 @@ _REPORTS = (
     ("outlook", "What a dry run expects, and what comes", "hpo bench outlook --curves DIR"),
     ("coordinate_check", "Coordinate check", "python -m proxies coordinate-check"),
     ("loop_speed", "Cost of the training loop", "python -m bench.loop_overhead"),
-    ("monitor_test", "False alarms and delays of the monitor", "python -m bench.monitor"),
 )
 _LATENCY = (
     ("latency", "Latency of the core", "hpo bench latency"),
@@ -65,7 +65,8 @@ def benchmark_page(results: Path = RESULTS) -> str:
     rules = documents(results / "asynchronous")
     parts = [_INTRODUCTION, _stale(results), rules_section(rules, replays), _headline(replays), calibration_section(replays)]
     parts += [_report(results, *one) for one in _LATENCY]
-    parts += [_failures(replays), *(_report(results, *one) for one in _REPORTS), _protocols(replays)]
+    parts += [_failures(replays), _race(results), *(_report(results, *one) for one in _REPORTS)]
+    parts += [monitor_section(results), _protocols(replays)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -90,6 +91,11 @@ finished trials), and says which target will end best and at what loss. What cou
 
 The recorded curves are not part of this repository: `DIR` is their folder. Our own sweep comes with the package. Sources,
 predictions made beforehand, and what went wrong are in `bench/LOG.md`."""
+
+
+_RACE = """How many tokens a sweep spends, in shares of training everything, until it has finished a trial as good as the best,
+within noise, .5 or 1 %. `current_quarter` finishes the best quarter at 20 % by the loss so far; `select_10` looks at 10 % of
+training, and `rungs_10_20_30` at three points."""
 
 
 def _stale(results: Path) -> str:
@@ -140,6 +146,26 @@ def _failures(replays: Sequence[Result]) -> str:
     return f"{head}\n\n" + (table(["protocol", "role", "tasks", "this project", *BASELINES], lost) if lost else "None.")
 
 
+def _race(results: Path) -> str:
+    """Return the section of the race: its tables folded, its command with the orders and protocols that were run."""
+    path = results / "race.json"
+    if not path.is_file():
+        return ""
+    races = json.loads(path.read_text(encoding="utf-8"))
+    names, seeds = ",".join(one["protocol"]["name"] for one in races), races[0]["race"]["n_seeds"]
+    text = path.with_suffix(".md").read_text(encoding="utf-8").partition("\n\n")[2].strip()
+    said, _, tables = text.partition("\n\n")
+    line = f"hpo bench race --curves DIR --seeds {seeds} --only {names} --out bench/results/race.md"
+    return "\n\n".join(
+        [f"## Tokens to the same final loss\n\n{_RACE} {said}", _folded("The race, by protocol", tables), command(line)]
+    )
+
+
+def _folded(title: str, text: str) -> str:
+    """Return Markdown that the site shows only when its title is clicked."""
+    return f'??? note "{title}"\n\n' + "\n".join(f"    {line}".rstrip() for line in text.splitlines())
+
+
 def _report(results: Path, name: str, title: str, line: str) -> str:
     """Return the section of a report that its own command wrote."""
     text = next(
@@ -148,6 +174,7 @@ def _report(results: Path, name: str, title: str, line: str) -> str:
     text = re.sub(r"^# .*\n+", "", text)  # the section has its own title
     if not text:
         return ""
+    text = re.sub(r"^!\[.*?\]\(.*?\)\n*", "", text, flags=re.MULTILINE)  # and its own picture
     if (results / f"{name}.txt").is_file():
         text = f"```text\n{text.rstrip()}\n```"
     picture = f"![{title}](benchmarks/{name}.svg)" if _has(results, f"{name}.svg") else ""

@@ -23,7 +23,7 @@ METHODS = {
 }
 Result = Mapping[str, Any]
 _LARGE = 1e4
-"""Numbers of this size are told by their power of ten."""
+"""What is beyond it, as the regret of a pick that diverged, is told as that."""
 
 
 def documents(folder: Path) -> list[Result]:
@@ -53,7 +53,9 @@ def weighted_mean(known: Sequence[tuple[float, int]]) -> float | None:
 
 def shown(value: float | None, digits: int) -> str:
     """Return a number as text, a dash for None."""
-    return "–" if value is None else f"{value:.{digits}f}" if abs(value) < _LARGE else f"{value:.1e}"
+    if value is None:
+        return "–"
+    return f"> {_LARGE:,.0f}" if value > _LARGE else f"{value:.{digits}f}"
 
 
 def score_of(one: Result, method: str, score: str, stop: str | None = STOP) -> float | None:

@@ -113,7 +113,7 @@ def write_race(path: Path, results: Sequence[Mapping[str, Any]], tables: Sequenc
     title = "# Tokens until a sweep has finished a trial as good as the best, in shares of training everything"
     missed = "A rule that stops all such trials has missed, and is charged what it spent and the whole sweep besides."
     write_text(path.with_suffix(".json"), text + "\n")
-    write_text(path, "\n\n".join([title, f"`hpo bench race`; {missed}", *tables]) + "\n")
+    write_text(path, "\n\n".join([title, missed, *tables]) + "\n")
 
 
 def _write_json(folder: Path, result: Mapping[str, Any]) -> None:

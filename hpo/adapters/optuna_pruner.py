@@ -20,6 +20,7 @@ from optuna.pruners import BasePruner
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
+from hpo.adapters.blas_threads import one_blas_thread
 from hpo.adapters.model_files import read_model
 from hpo.adapters.optuna_audit import Audit, Claim
 from hpo.adapters.optuna_hands import Orders
@@ -129,7 +130,7 @@ class CollapsePruner(BasePruner):
         if not trial.intermediate_values:
             return self._answer(study, _not_judged(trial, "no_reports"))
         view = self.view_of(study)
-        with view.lock, np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # values may be 1e300
+        with view.lock, one_blas_thread, np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # values may be 1e300
             try:
                 return self._answer(study, self._decide(view, study, trial))
             except FunctionError as failure:

@@ -1,9 +1,10 @@
 """Finished trials as references: which are kept, when the model is fitted to them, and the best level among them.
 
 A study may finish thousands of trials, and a decision must not wait for all of them. Of each family label the newest and the
-best are kept. The model is fitted anew whenever the label's trials have grown by a twentieth, have become sixteen more, or one
-of them is a record; until then what was fitted stands. All of it follows from the order in which trials finished, never from
-when somebody asks, so that another process comes to the same model.
+best are kept; where constraints are told, a trial that breaks one teaches its curve as any other, but is nobody's rival. The
+model is fitted anew whenever the label's trials have grown by a twentieth, have become sixteen more, or one is a record; until
+then what was fitted stands. All of it follows from the order in which trials finished, never from when somebody asks, so that
+another process comes to the same model.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 
 import numpy as np
 from optuna.trial import FrozenTrial
 
-from hpo.adapters.optuna_trials import FunctionError
+from hpo.adapters.optuna_trials import FunctionError, is_feasible
 from hpo.core.curve import Curve
 from hpo.core.finals import settled_levels
 from hpo.core.model import CollapseModel, ModelSettings
@@ -34,10 +36,11 @@ OWN_SETTINGS = ModelSettings(shape=ShapeSettings(mean="none"))
 
 @dataclass(frozen=True)
 class Kept:
-    """A finished trial and its measured final level (smaller is better)."""
+    """A finished trial, its measured final level (smaller is better), and whether it may be the best of a constrained study."""
 
     trial: FrozenTrial
     level: float
+    is_feasible: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,10 @@ class Shelf:
 
     def add(self, kept: Kept) -> bool:
         """Take one more finished trial; return True if the model is to be fitted anew."""
-        is_record = not self.best or kept.level < self.best[0].level
+        is_record = not self.n_added or (kept.is_feasible and (not self.best or kept.level < self.best[0].level))
         self.newest.append(kept)
-        self.best = sorted([*self.best, kept], key=lambda k: k.level)[:N_BEST]
+        if kept.is_feasible:
+            self.best = sorted([*self.best, kept], key=lambda k: k.level)[:N_BEST]
         self.n_added += 1
         waiting = self.n_added - self.n_fitted
         if not (is_record or waiting >= MOST_WAITING or waiting >= GROWTH * self.n_added):
@@ -105,7 +109,7 @@ class References:
     def add(self, label: str, trial: FrozenTrial, level: float) -> None:
         """Take a complete trial whose measured final level is finite."""
         shelf = self._shelves.setdefault(label, Shelf())
-        if shelf.add(Kept(trial, level)):
+        if shelf.add(Kept(trial, level, is_feasible(trial))):
             self._best_level = None
 
     def model_for(self, label: str) -> CollapseModel:
@@ -118,19 +122,19 @@ class References:
         return shelf.model or self._fit(label, shelf)
 
     def rivals(self, label: str) -> tuple[Finished, ...]:
-        """Return the best finished trials of a label that are references, their levels less their noise, best first."""
+        """Return the best feasible trials of a label that are references, their levels less their noise, best first."""
         self.model_for(label)
         shelf = self._shelves.get(label)
         return () if shelf is None else shelf.rivals
 
     @property
     def best_level(self) -> float | None:
-        """Lowest final level of all kept trials less their noise; None before any has finished."""
+        """Lowest final level of all kept feasible trials less their noise; None before any has finished."""
         if self._best_level is None and self._shelves:
             for label in self._shelves:
                 self.model_for(label)
             self._best_level = min(shelf.best_level for shelf in self._shelves.values())
-        return self._best_level
+        return None if self._best_level is None or np.isinf(self._best_level) else self._best_level
 
     @property
     def best_family(self) -> str | None:
@@ -151,8 +155,10 @@ class References:
         model = shelf.model = CollapseModel([*given, *own], self._settings)
         settled = _settled(model, [t for t in taught.values() if t.reference is not None])
         levels = [settled.get(id(taught[k.trial.number].reference), (k.level, None)) for k in shelf.members]
-        shelf.best_level, shelf.best_family = min(levels, key=lambda found: found[0])
-        shelf.rivals = _rivals([(t.reference, level) for t, (level, _) in zip(taught.values(), levels, strict=True)])
+        may_win = [k.is_feasible for k in shelf.members]
+        shelf.best_level, shelf.best_family = min(compress(levels, may_win), key=lambda found: found[0], default=(np.inf, None))
+        known = [(t.reference, level) for t, (level, _) in zip(taught.values(), levels, strict=True)]
+        shelf.rivals = _rivals(list(compress(known, may_win)))
         self._drop_unused(taught)
         return model
 

@@ -44,6 +44,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
 _SCHEDULE_NAMES = ("schedule", "lr_schedule", "lr_scheduler", "lr_scheduler_type", "scheduler")
 _SCHEDULE_WORDS = ("sched", "anneal", "cosine", "cooldown", "lr_decay", "step_decay", "warm_restart")
 """What is in the name of a searched choice that changes the learning-rate schedule, and with it the shape of the curve."""
+_CONSTRAINTS = "constraints"
+"""System attribute under which Optuna keeps what a sampler's ``constraints_func`` gave; ``set_constraint`` adds ``:name``."""
 _AT_ONCE = 64  # more new reports than this are taken faster by sorting them all
 _MAY_BE_ZERO = {"weight_decay", "base_weight_decay", "warmup_fraction"}
 
@@ -147,6 +149,13 @@ def _asked(name: str, function: Callable[[Any], Any], trial: AnyTrial, *of: Any)
         return function(*of or (trial,))
     except Exception as error:  # whatever it is, it must not end the study
         raise FunctionError(name, trial, f"raised {type(error).__name__}: {error}") from error
+
+
+def is_feasible(trial: FrozenTrial) -> bool:
+    """Return True unless a constraint of a finished trial is broken (above 0): Optuna then never calls it the best."""
+    said = trial.system_attrs
+    values = [*(said.get(_CONSTRAINTS) or ()), *(value for key, value in said.items() if key.startswith(f"{_CONSTRAINTS}:"))]
+    return all(value <= 0.0 for value in values)
 
 
 def guess_recipe(trial: FrozenTrial, total_steps: float | None = None) -> Recipe | None:

@@ -132,9 +132,9 @@ class StudyView:
             return None
 
     def finished_curve(self, trial: FrozenTrial) -> Curve | None:
-        """Return the curve of a finished trial as it labels itself; None where a function of the user's fails."""
+        """Return the curve of a finished trial; None where a function of the user's fails."""
         try:
-            return finished_curve(trial, self.scale, self.horizon_of(trial)[0], self.reader)
+            return self._curve(trial)
         except FunctionError as failure:
             self.reader.complain(failure)
             return None
@@ -315,6 +315,7 @@ class StudyView:
         self._spent[number] = error
 
     def _curve(self, trial: FrozenTrial) -> Curve:
+        """Return the curve of a finished trial under its label, or the study's; raises where a function of the user's fails."""
         curve = finished_curve(trial, self.scale, self.horizon_of(trial)[0], self.reader)
         return curve if curve.family else replace(curve, family=self._label)
 

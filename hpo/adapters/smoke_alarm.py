@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from hpo.adapters.blas_threads import one_blas_thread
 from hpo.core.monitor import Monitor, Status
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class SmokeAlarm:
         A marked trial has the user attributes ``suspect`` (True), ``suspect_kind``, ``suspect_onset`` (t̂) and
         ``suspect_reason``. No pruner looks at them.
         """
-        status = self._monitor.update(step, loss, lr=lr)
+        with one_blas_thread:
+            status = self._monitor.update(step, loss, lr=lr)
         if status.status == "alarm" and not self._has_called:
             self._has_called = True
             if trial is not None:

@@ -89,6 +89,7 @@ def _decoders(spec: PlanSpec) -> list[FamilySize]:
         _check_agreement(n_params, architecture, f"sizes.{k}.n_params")
         sizes.append(_of(name or _name(architecture), architecture, spec.data.seq_len, batch))
     _check_names(sizes)
+    _check_shape_is_used(spec.model, [one.architecture for one in sizes])
     if spec.ladder is None:
         return sizes
     if len(sizes) != 1 or sizes[0].architecture is None:
@@ -110,6 +111,15 @@ def _check_agreement(n_params: float | None, architecture: Architecture, path: s
     """Refuse a stated N that is not that of the shape beside it."""
     if n_params is not None and not math.isclose(n_params, architecture.n_params, rel_tol=AGREE):
         raise InputError.at(path, f"the {architecture.n_params:,} parameters of {_name(architecture)}, or no shape", n_params)
+
+
+def _check_shape_is_used(model: Mapping[str, Any], architectures: Sequence[Architecture | None]) -> None:
+    """Refuse a key of the ``model`` block that no size takes, because each states its own or has no shape."""
+    for key, value in model.items():
+        states = [getattr(one, key) for one in architectures if one is not None and hasattr(one, key)]
+        if value not in states and (states or key != "family"):
+            own = f"one that each size states itself ({states[0]})" if states else "bare parameter counts, without a shape"
+            raise InputError(f"model.{key}: expected a value for sizes that do not state their own; found {value} beside {own}")
 
 
 def _check_names(sizes: Sequence[FamilySize]) -> None:

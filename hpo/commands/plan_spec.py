@@ -109,6 +109,15 @@ class PlanSpec(_Block):
             raise ValueError(f"data.seq_len: expected below {WHOLE}; found {len(str(self.data.seq_len))} digits")
         return self
 
+    @model_validator(mode="after")
+    def _nothing_unused(self) -> PlanSpec:
+        if self.family in ("celerity", "collapse") and "seq_len" in self.data.model_fields_set:
+            found = self.data.seq_len
+            raise ValueError(f"data.seq_len: expected none beside the published family {self.family}; found {found}")
+        if self.target_loss is None and "loss_law" in self.model_fields_set:
+            raise ValueError(f"loss_law: expected target_loss beside it; found {self.loss_law} alone")
+        return self
+
 
 def read_spec(path: Path | None, options: Mapping[str, Any]) -> PlanSpec:
     """Return the checked specification of a file with ``options`` laid over it; an option of None is not given.

@@ -5,7 +5,8 @@ training, each above the run's best level by the factor :data:`RISE` and by far 
 level is the lowest *median of three* reports in a row, so that one lucky value neither arms nor disarms the rule. How far the
 run strays is told in two ways, because neither sees all of it: by the noise between neighbouring reports, a lower third of
 their second differences (a lucky value and a steep start bend three reports in a row each), and by how far above its best
-the run has been, an upper quartile (noise that lasts over several reports).
+the run has been, an upper quartile (noise that lasts over several reports). Of the latter one report in :data:`APART` of the
+training is remembered, so that a rise in a dense log does not become what is usual before it is seen.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ NOISE_FACTOR = 4.5
 EXCURSION_FACTOR = 4.0
 SPAN = 0.02
 REMEMBERED = 32
+APART = 0.01
+"""Share of the training between two remembered excursions; a sixteenth of what is done, where that is less."""
 BEND_OF_UNIT_NOISE = 1.055  # lower third of |second differences| of unit Gaussian noise: 0.4307 · √6
 
 
@@ -42,6 +45,7 @@ class DivergenceWatch:
         self._step = np.nan
         self._bends: deque[float] = deque(maxlen=REMEMBERED)
         self._excursions: deque[float] = deque(maxlen=REMEMBERED)
+        self._remembered_step = -np.inf
 
     @property
     def diverging(self) -> bool:
@@ -76,8 +80,13 @@ class DivergenceWatch:
     def _remember(self, value: float, above: float) -> None:
         if len(self._last) >= 2:
             self._bends.append(abs(value - 2.0 * self._last[-1] + self._last[-2]))
-        if np.isfinite(above):
+        if np.isfinite(above) and self._step - self._remembered_step >= self._apart():
             self._excursions.append(above)
+            self._remembered_step = self._step
+
+    def _apart(self) -> float:
+        """Return how many steps lie between two remembered excursions; 0, each report, without a horizon."""
+        return 0.0 if self._horizon is None else min(APART * self._horizon, self._step / 16) * (1 - 1e-9)
 
     def _usual(self) -> float:
         """Return how far above its best the run gets by its noise; 0 while too little is known."""

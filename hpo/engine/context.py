@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 
+from hpo.adapters.blas_threads import in_one_blas_thread
 from hpo.adapters.model_files import write_model
 from hpo.core.model import CollapseModel
 from hpo.engine.commands_file import CommandsFile
@@ -53,6 +54,7 @@ class Context:
             self.folder.trial(run.name).mkdir(exist_ok=True)
             self.progress.add(run.name, run, self.runs.steps(run), number=self.numbers.get(run.name))
 
+    @in_one_blas_thread
     def learn(self) -> CollapseModel:
         """Write and return the model that judges: the library's, if the sweep follows it, else that of its own proxies."""
         model, proxies = self.reuse.model, self.plan.proxies

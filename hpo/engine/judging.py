@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from hpo.adapters.blas_threads import in_one_blas_thread
 from hpo.core.curve import Curve
 from hpo.core.decision import StoppingSettings
 from hpo.core.forecast import Forecast
 from hpo.core.model import CollapseModel
 from hpo.core.rungs import select_at_look
-from hpo.engine.plan import Run, coordinates
+from hpo.engine.plan import Run, distances
 from hpo.engine.study_record import finite_or_none
 
 
@@ -161,6 +162,7 @@ class Judgement:
         return [v.trial for v in self.verdicts if v.is_tied]
 
 
+@in_one_blas_thread
 def judge(
     model: CollapseModel,
     curves: Sequence[Curve],
@@ -224,11 +226,9 @@ def transfer_scores(
     finished = [run for run in proxies if run.name in final_losses]
     if not finished:
         return {}
-    largest = max(run.recipe.n_params or run.flops for run in finished)
-    references = [run for run in finished if (run.recipe.n_params or run.flops) == largest]
-    position = coordinates([run.searched for run in (*candidates, *references)])
-    here, there = position[: len(candidates)], position[len(candidates) :]
-    distance = np.round(np.linalg.norm(here[:, None, :] - there[None, :, :], axis=2), 9)
+    largest = max(run.size for run in finished)
+    references = [run for run in finished if run.size == largest]
+    distance = distances([run.searched for run in candidates], [run.searched for run in references])
     losses = np.array([final_losses[run.name] for run in references])
     nearest = distance.min(axis=1)
     score = [float(losses[row == row.min()].mean()) for row in distance]

@@ -60,9 +60,18 @@ class Run:
         """Training FLOPs of the whole run."""
         return float(self.recipe.flops or 0.0)
 
+    @property
+    def size(self) -> float:
+        """What sizes are told apart by: parameters, or FLOPs where their number is unknown."""
+        return float(self.recipe.n_params or self.flops)
+
     def flops_at(self, step: float) -> float:
         """Training FLOPs of the first ``step`` steps."""
         return self.flops * step / self.n_steps
+
+    def step_at(self, fraction: float) -> int:
+        """Return the step of a share of the training."""
+        return step_at(fraction, self.n_steps)
 
 
 @dataclass(frozen=True)
@@ -123,6 +132,17 @@ def coordinates(points: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
     names = list(dict.fromkeys(name for point in points for name in point))
     columns = [column for name in names for column in _columns([point.get(name) for point in points])]
     return np.array(columns, dtype=np.float64).reshape(len(columns), len(points)).T
+
+
+def step_at(fraction: float, n_steps: int) -> int:
+    """Return the step of a share of training: the nearest, as evaluations are placed, so that one that is due is seen there."""
+    return max(1, round(fraction * n_steps))
+
+
+def distances(here: Sequence[Mapping[str, Any]], there: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
+    """Return how far points lie from others in :func:`coordinates` of both, shape (n_here, n_there), rounded to be compared."""
+    position = coordinates([*here, *there])
+    return _rounded(np.linalg.norm(position[: len(here), None, :] - position[None, len(here) :, :], axis=2))
 
 
 def _columns(values: Sequence[Any]) -> list[NDArray[np.float64]]:
@@ -233,7 +253,7 @@ def _run(
     except ValueError as error:  # a number out of all bounds
         raise InputError(f"{name}: {error}") from None
     n_steps = recipe.n_steps or 1
-    return Run(name, role, point, settings, recipe, n_steps, max(1, math.floor(stop_at * n_steps)))
+    return Run(name, role, point, settings, recipe, n_steps, step_at(stop_at, n_steps))
 
 
 def _digits(points: Sequence[object]) -> int:

@@ -27,7 +27,7 @@ from hpo.core.drift import Drift, drift_of
 from hpo.core.model import CollapseModel
 from hpo.core.proxy_key import ProxyKey, differences
 from hpo.engine.config import InputError
-from hpo.engine.plan import Plan, Run, coordinates
+from hpo.engine.plan import Plan, Run, distances
 from hpo.engine.run_folder import RunFolder
 from hpo.engine.runs_on_disk import metric_of
 
@@ -195,14 +195,12 @@ def key_of(plan: Plan, block: LibraryBlock) -> ProxyKey:
 
 def probe(plan: Plan, model: CollapseModel) -> Run:
     """Return the proxy that tests for drift: of the cheapest size, the one whose settings the model's runs are nearest to."""
-    smallest = min(run.recipe.n_params or run.flops for run in plan.proxies)
-    cheap = [run for run in plan.proxies if (run.recipe.n_params or run.flops) == smallest]
+    smallest = min(run.size for run in plan.proxies)
+    cheap = [run for run in plan.proxies if run.size == smallest]
     if not model.references:
         return cheap[0]
-    position = coordinates([*(run.searched for run in cheap), *(dict(r.settings) for r in model.references)])
-    here, there = position[: len(cheap)], position[len(cheap) :]
-    distance = np.linalg.norm(here[:, None, :] - there[None, :, :], axis=2).min(axis=1)
-    return cheap[int(np.argmin(np.round(distance, 9)))]
+    far = distances([run.searched for run in cheap], [dict(r.settings) for r in model.references])
+    return cheap[int(np.argmin(far.min(axis=1)))]
 
 
 def _named(library: ProxyLibrary, wanted: ProxyKey, block: LibraryBlock) -> tuple[Entry, str]:

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -103,20 +102,20 @@ class _Select:
             jobs = [to_rung(run) for run in going]
             self._context.train(jobs, f"1-to-rung-{number}", may_start=self._has_time, again=to_rung)
             self._runs.save_curves(going)
-            there = {run.name for run in going if self._runs.steps(run) >= step_at(run, fraction)}
+            there = {run.name for run in going if self._runs.steps(run) >= run.step_at(fraction)}
             there |= {run.name for run in going if self._runs.has_status(run, "diverged")}
             if there:
                 judgement = self._judge_at_rung(judgement, number, there)
         return judgement
 
     def _job_to(self, fraction: float, run: Run) -> Job:
-        return self._runs.job(run, step_at(run, fraction))
+        return self._runs.job(run, run.step_at(fraction))
 
     def _judge_at_rung(self, judgement: Judgement, number: int, there: Collection[str]) -> Judgement:
         """Return the judgement with new verdicts on the candidates that have come to a rung."""
         rung = self._rungs[number - 1]
         look = Look(number, len(self._rungs) - number, there, judgement.error_spent)
-        at = {name: step_at(self._context.candidates[name], rung) for name in there}
+        at = {name: self._context.candidates[name].step_at(rung) for name in there}
         runs = [self._context.candidates[verdict.run] for verdict in judgement.verdicts]
         again = self._judge(read_model(self._context.folder.model), runs, self._steps_judged(judgement) | at, look)
         judgement = judgement.replaced(again.verdicts)
@@ -171,7 +170,7 @@ class _Select:
         until = self._context.hand.until.get(run.name)
         if until is None or run.name in self._context.hand.kept:
             return self._runs.job(run, run.n_steps)
-        return self._runs.job(run, max(run.stop_step, step_at(run, until)))
+        return self._runs.job(run, max(run.stop_step, run.step_at(until)))
 
     def _has_time(self, run: Run) -> bool:
         """Return True while there is time to train ``run`` to its end from where it is."""
@@ -192,7 +191,7 @@ class _Select:
             if until is None or verdict.action != "stop":
                 continue
             run, seen = self._context.candidates[verdict.run], verdict.numbers.get("fraction")
-            step = step_at(run, until)
+            step = run.step_at(until)
             is_new = seen is None or float(seen) < step / run.n_steps - 1e-6
             if is_new and step <= self._runs.steps(run) < run.n_steps:
                 at[run.name] = step
@@ -212,7 +211,7 @@ class _Select:
         at = {}
         for verdict in judgement.verdicts:
             run, fraction = self._context.candidates[verdict.run], verdict.numbers.get("fraction")
-            at[run.name] = run.stop_step if fraction is None else round(float(fraction) * run.n_steps)
+            at[run.name] = run.stop_step if fraction is None else run.step_at(float(fraction))
         return at
 
     def _judge(self, model: CollapseModel, runs: Sequence[Run], at: Mapping[str, int], look: Look) -> Judgement:
@@ -220,11 +219,6 @@ class _Select:
         curves = [self._runs.curve(run, at.get(run.name, run.stop_step)) for run in runs]
         numbers = [self._context.numbers[run.name] for run in runs]
         return judge(model, curves, numbers, self._stopping, self._plan.config.seed, look)
-
-
-def step_at(run: Run, fraction: float) -> int:
-    """Return the step at a fraction of a run's training, rounded down."""
-    return math.floor(fraction * run.n_steps)
 
 
 def stopping_settings(plan: Plan) -> StoppingSettings:

@@ -145,8 +145,8 @@ def _points(lines: Sequence[TrialLine], kind: str, x: list[Any], y: list[float])
 
 
 def _best_trace(lines: Sequence[TrialLine], maximises: bool) -> dict[str, Any] | None:
-    """Return the best final value so far, in the order of trial numbers."""
-    finished = [x for x in lines if x.kind == "finished"]
+    """Return the best final value so far of trials that break no constraint, in the order of trial numbers."""
+    finished = [x for x in lines if x.kind == "finished" and x.is_feasible]
     if not finished:
         return None
     best = (np.maximum if maximises else np.minimum).accumulate([x.final for x in finished])

@@ -36,11 +36,22 @@ class Box:
 
 @dataclass(frozen=True)
 class Place:
-    """A name's baseline, and the end of it that lies there (SVG's ``text-anchor``: start, end)."""
+    """Where a name stands.
+
+    Attributes
+    ----------
+    x, y : float
+        One end of its baseline.
+    anchor : str
+        Which end that is (SVG's ``text-anchor``: start, end).
+    point : tuple of float or None
+        The point it was moved away from, to which a thin line should lead; None for a name beside its point.
+    """
 
     x: float
     y: float
     anchor: str
+    point: tuple[float, float] | None = None
 
 
 def label_places(
@@ -67,7 +78,11 @@ def label_places(
     taken = [*others, *(Box(x - _POINT, y - _POINT, x + _POINT, y + _POINT) for x, y, _ in points)]
     found: list[tuple[Place, str]] = []
     for x, y, name in points:
-        places = [Place(x + side * 7, y - 6 + step, anchor) for step in _STEPS for side, anchor in ((1, "start"), (-1, "end"))]
+        places = [
+            Place(x + side * 7, y - 6 + step, anchor, (x, y) if step else None)
+            for step in _STEPS
+            for side, anchor in ((1, "start"), (-1, "end"))
+        ]
         free = [one for one in places if name and _is_free(box_of(one, name), taken, inside)]
         clear = [one for one in free if _is_free(box_of(one, name), lines, inside)]
         place = next(iter([*clear, *free]), None)

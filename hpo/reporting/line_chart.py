@@ -18,6 +18,8 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6
 WIDTH, HEIGHT = 640, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 34, 46
 _EVERY = 4
+_HALO = 'stroke="white" stroke-width="3" stroke-linejoin="round" paint-order="stroke"'
+"""Of texts within the chart, so that no line runs through them."""
 
 
 @dataclass(frozen=True)
@@ -136,14 +138,28 @@ def _named(frame: _Frame, line: Line) -> list[tuple[float, float, str]]:
 
 
 def _names(frame: _Frame, lines: Sequence[Line]) -> list[str]:
-    """Return the names of all points, where they cover neither each other nor a point nor the legend."""
+    """Return the names of all points, where they cover neither each other nor a point nor the legend.
+
+    A name that had to move away from its point has a thin line to it, so that it is not read as another's.
+    """
     points = [point for line in lines if line.points for point in _named(frame, line)]
     legend = [box_of(place, text) for place, text, _ in _legend_places(frame, lines)]
     inside = Box(_LEFT, _TOP - 8, frame.width, HEIGHT - _BOTTOM)
-    return [
-        f'<text x="{place.x:.1f}" y="{place.y:.1f}" text-anchor="{place.anchor}" font-size="{FONT}">{escape(name)}</text>'
-        for place, name in label_places(points, inside, legend, _along(frame, lines))
+    placed = label_places(points, inside, legend, _along(frame, lines))
+    leaders = [_leader(place, place.point) for place, _ in placed if place.point is not None]
+    return leaders + [
+        f'<text x="{place.x:.1f}" y="{place.y:.1f}" text-anchor="{place.anchor}" font-size="{FONT}" {_HALO}>'
+        f"{escape(name)}</text>"
+        for place, name in placed
     ]
+
+
+def _leader(place: Place, point: tuple[float, float]) -> str:
+    near = place.x - 1 if place.anchor == "start" else place.x + 1
+    return (
+        f'<line x1="{point[0]:.1f}" y1="{point[1]:.1f}" x2="{near:.1f}" y2="{place.y - 0.3 * FONT:.1f}" '
+        'stroke="#888" stroke-width="0.7"/>'
+    )
 
 
 def _along(frame: _Frame, lines: Sequence[Line]) -> list[Box]:
@@ -161,7 +177,7 @@ def _mark(frame: _Frame, x: float, label: str, row: int) -> list[str]:
     at = frame.x(x)
     return [
         f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}" stroke="#b00020" stroke-dasharray="2 3"/>',
-        f'<text x="{at + 3:.1f}" y="{HEIGHT - _BOTTOM - 6 - 15 * row}" fill="#b00020">{escape(label)}</text>',
+        f'<text x="{at + 3:.1f}" y="{HEIGHT - _BOTTOM - 6 - 15 * row}" fill="#b00020" {_HALO}>{escape(label)}</text>',
     ]
 
 
@@ -185,7 +201,7 @@ def _axes(frame: _Frame, x_label: str, y_label: str, powers: str = "") -> list[s
 
 def _legend(frame: _Frame, lines: Sequence[Line]) -> list[str]:
     return [
-        f'<text x="{place.x}" y="{place.y}" text-anchor="{place.anchor}" fill="{colour}">{escape(text)}</text>'
+        f'<text x="{place.x}" y="{place.y}" text-anchor="{place.anchor}" fill="{colour}" {_HALO}>{escape(text)}</text>'
         for place, text, colour in _legend_places(frame, lines)
     ]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from hpo.adapters.curve_files import RecordedRun
 from hpo.core.curve import Curve
 from hpo.core.model import CollapseModel
 from hpo.reporting.sweep_files import SweepRecord, TrialRecord
@@ -63,7 +64,7 @@ def stopping_points(sweep: SweepRecord) -> list[StoppingPoint]:
 
 
 def _point(model: CollapseModel, trials: Sequence[TrialRecord], fraction: float) -> StoppingPoint | None:
-    curves = [trial.run.curve(fraction) for trial in trials if trial.run is not None]
+    curves = [trial.run.curve(_until(trial.run, fraction)) for trial in trials if trial.run is not None]
     forecasts = model.forecast_many(curves, np.random.default_rng(0)).forecasts
     judged = [
         (float(trial.final_loss or 0.0), forecast, curve)
@@ -87,6 +88,11 @@ def _point(model: CollapseModel, trials: Sequence[TrialRecord], fraction: float)
         regret_pct=_regret(finals, forecast_losses) if many else None,
         current_best_regret_pct=_regret(finals, np.array([_so_far(curve) for _, _, curve in judged])) if many else None,
     )
+
+
+def _until(run: RecordedRun, fraction: float) -> float:
+    """Return a share of training up to the nearest whole step, where a sweep judges its candidates."""
+    return fraction if run.horizon is None else min(1.0, (round(fraction * run.horizon) + 1e-6) / run.horizon)
 
 
 def _so_far(curve: Curve) -> float:

@@ -19,8 +19,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hpo.adapters.optuna_pruner import CollapsePruner
 from hpo.adapters.optuna_scale import Scale
-from hpo.adapters.optuna_trials import sorted_reports
-from hpo.adapters.optuna_view import StudyView
+from hpo.adapters.optuna_trials import is_feasible, sorted_reports
+from hpo.adapters.optuna_view import UNLABELLED, StudyView
 from hpo.core.references import Family, Reference, families_of, is_reference
 from hpo.core.shape import NODES, ShapeSettings
 
@@ -49,6 +49,8 @@ class TrialLine:
         The forecast's 90 % interval.
     text : str
         What is said of the trial on hovering, in HTML.
+    is_feasible : bool
+        False for a trial that breaks a constraint: it is never the best.
     """
 
     number: int
@@ -60,6 +62,7 @@ class TrialLine:
     lower: float | None = None
     upper: float | None = None
     text: str = ""
+    is_feasible: bool = True
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,8 @@ def _line(view: StudyView, trial: FrozenTrial, pruner: CollapsePruner, study: St
         level = view.final_level(trial) if kind == "finished" else view.scale.level(final)
         fractions, rows = steps / horizon, normalised(view.scale, levels, level)
     lower, upper = (_number(said.get(f"predicted_{end}")) if kind != "finished" else None for end in ("lower", "upper"))
-    return TrialLine(trial.number, kind, fractions, rows, steps, final, lower, upper, _text(trial, kind, final, said))
+    text, may_win = _text(trial, kind, final, said), is_feasible(trial)
+    return TrialLine(trial.number, kind, fractions, rows, steps, final, lower, upper, text, may_win)
 
 
 def _said_of(trial: FrozenTrial, pruner: CollapsePruner, study: Study) -> dict[str, Any]:
@@ -188,6 +192,7 @@ def _text(trial: FrozenTrial, kind: Kind, final: float, said: dict[str, Any]) ->
         parts.append(f"{'value' if kind == 'finished' else 'last value'} {final:.6g}")
     reason = said.get("reason_text") if kind != "finished" else None
     parts += [escape(str(reason))] if reason else []
+    parts += [] if is_feasible(trial) else ["breaks a constraint"]
     params = list(trial.params.items())
     parts += [escape(f"{k} = {v:.6g}" if isinstance(v, float) else f"{k} = {v}") for k, v in params[:_SHOWN_PARAMS]]
     return "<br>".join([*parts, *(["…"] if len(params) > _SHOWN_PARAMS else [])])
@@ -213,5 +218,6 @@ def _band(scale: Scale, family: Family) -> Band | None:
     low, high = np.nanpercentile(rows[:, known], ends, axis=0)
     t = np.append(NODES[known], 1.0)
     around = (normalised(scale, np.append(edge, 0.0), 0.0) for edge in (low, high))
-    words = [word for word in family.name.split(" · ") if word != "no schedule" and not word.startswith("objective_")]
+    unsaid = ("no schedule", UNLABELLED)
+    words = [word for word in family.name.split(" · ") if word not in unsaid and not word.startswith("objective_")]
     return Band(" · ".join(words) or "this study", len(rows), t, *around)

@@ -59,7 +59,6 @@ class RunState:
     upper: float | None = None
     p_best: float | None = None
     is_tied: bool = False
-    decided_at: float | None = None
     suspect: str = ""
     suspect_since: float | None = None
 
@@ -91,7 +90,6 @@ class SweepState:
     begun: float | None = None
     driver: Event | None = None
     finished: Event | None = None
-    last_time: float | None = None
     _first_start: float | None = None
     _done_before: float = 0.0
 
@@ -109,7 +107,6 @@ class SweepState:
             self._take(event)
 
     def _take(self, event: Event) -> None:
-        self.last_time = float(event["time"])
         if event["event"] == "run":
             self._add(event)
         elif event["event"] == "driver":
@@ -214,7 +211,7 @@ class SweepState:
     def _decided(self, run: RunState, event: Event) -> None:
         if event["reason"] == "complete":  # that "forecast" is its measured end
             return
-        run.reason, run.decided_at = str(event["reason"]), event.get("fraction")
+        run.reason = str(event["reason"])
         run.is_tied = bool(event.get("is_tied"))
         if event.get("forecast") is not None:
             run.forecast, run.lower, run.upper = event["forecast"], event.get("lower"), event.get("upper")

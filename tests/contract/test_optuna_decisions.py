@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import math
-import pickle
 import warnings
 
 import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
-from optuna_studies import HORIZON, add, add_family, curve, first_stop, frozen, running, steps
+from optuna_studies import HORIZON, add, add_family, attach, curve, first_stop, frozen, running, steps
 
 from hpo import CollapseModel, CollapsePruner, Curve, Metric, Recipe
 from hpo.core.schedules import schedule
 
 NAN, INF = float("nan"), float("inf")
-
-
-def attach(study: optuna.Study, **settings: object) -> CollapsePruner:
-    settings.setdefault("total_steps", HORIZON)
-    study.pruner = CollapsePruner(**settings)
-    return study.pruner
 
 
 def scaled(reports: dict[int, float], factor: float) -> dict[int, float]:
@@ -191,50 +184,6 @@ def test_another_schedule_is_another_family(study: optuna.Study) -> None:
     assert 0 < first_stop(study, curve(4.0, steps()), schedule="cosine") <= 30
 
 
-def test_an_unknown_horizon_stops_nothing_and_says_so(study: optuna.Study) -> None:
-    pruner = attach(study, total_steps=None)
-    assert first_stop(study, curve(9.0, steps()[:5])) == 0
-    assert pruner.decision(0).reason == "unknown_horizon"
-    assert "no trial has finished" in pruner.decision(0).detail
-
-
-def test_finished_trials_that_end_apart_leave_the_horizon_unknown(study: optuna.Study) -> None:
-    pruner = attach(study, total_steps=None)
-    add_family(study, 4)
-    for _ in range(3):
-        add(study, curve(3.0, steps(5, 50), 50))
-    assert first_stop(study, curve(9.0, steps()[:-1])) == 0
-    assert pruner.decision(7).reason == "unknown_horizon"
-    assert "different steps" in pruner.decision(7).detail
-
-
-def test_the_horizon_is_learned_from_finished_trials(study: optuna.Study) -> None:
-    attach(study, total_steps=None)
-    add_family(study)
-    assert 10 <= first_stop(study, curve(3.8, steps())) <= 30
-
-
-def test_a_horizon_per_trial_is_read_from_its_attributes(study: optuna.Study) -> None:
-    attach(study, total_steps=None)
-    add_family(study, total_steps=HORIZON)
-    reports = {10 * s: v for s, v in curve(3.8, steps()).items()}
-    assert 100 <= first_stop(study, reports, total_steps=10 * HORIZON) <= 300
-
-
-def test_a_trial_past_its_horizon_is_not_judged(study: optuna.Study) -> None:
-    pruner = attach(study)
-    add_family(study)
-    assert pruner.prune(study, frozen(99, {**curve(3.0, steps()[:4]), 120: 99.0, 130: 99.0})) is False
-    assert pruner.decision(99).reason == "past_horizon"
-
-
-def test_a_loop_that_counts_from_zero_has_complete_trials(study: optuna.Study) -> None:
-    attach(study, total_steps=20)
-    for i, final in enumerate((3.2, 3.1, 3.0, 3.05)):
-        add(study, curve(final, range(20), 20, wiggle=0.002, seed=i))
-    assert 2 <= first_stop(study, curve(4.2, range(20), 20)) <= 6
-
-
 def test_every_decision_can_be_read_back(study: optuna.Study, tmp_path) -> None:
     log = tmp_path / "logs" / "decisions.jsonl"
     pruner = attach(study, log=log)
@@ -349,53 +298,6 @@ def test_a_model_of_proxies_judges_from_the_first_incumbent_on(study: optuna.Stu
     assert 10 <= first_stop(study, curve(3.6, steps())) <= 30
     assert pruner.decision(1).n_references == 7
     assert math.isclose(pruner.decision(1).incumbent, 3.0, rel_tol=1e-9)
-
-
-def test_shadow_mode_says_what_it_would_do_and_stops_nothing(study: optuna.Study) -> None:
-    pruner = attach(study, mode="shadow")
-    add_family(study)
-    assert first_stop(study, curve(4.0, steps()[:-1])) == 0
-    assert pruner.decision(6).action == "stop"
-    assert pruner.decision(6).pruned is False
-
-
-def test_a_hand_overrules_the_forecast(study: optuna.Study) -> None:
-    pruner = attach(study)
-    add_family(study)
-    pruner.keep(6)
-    assert first_stop(study, curve(4.0, steps()[:-1])) == 0
-    pruner.stop(7)
-    assert first_stop(study, curve(2.5, steps())) == 5
-    assert pruner.decision(7).reason == "stopped_by_hand"
-
-
-@pytest.mark.parametrize("order", ["keep", "stop"])
-def test_in_shadow_mode_a_hand_still_stops_and_keeps(study: optuna.Study, order: str) -> None:
-    pruner = attach(study, mode="shadow")
-    add_family(study)
-    getattr(pruner, order)(6)
-    assert first_stop(study, curve(4.0, steps()[:-1])) == (5 if order == "stop" else 0)
-    assert pruner.decision(6).reason == ("stopped_by_hand" if order == "stop" else "kept_by_hand")
-
-
-def test_an_order_is_for_one_trial_of_one_study(storage: optuna.storages.BaseStorage) -> None:
-    first, second = (optuna.create_study(storage=storage) for _ in range(2))
-    pruner = second.pruner = attach(first)
-    pruner.stop(0)  # before any study: for the first that is served
-    assert first_stop(first, curve(3.0, steps())) == 5
-    assert first_stop(second, curve(3.0, steps())) == 0
-    with pytest.raises(ValueError, match="study must be given where one pruner serves several"):
-        pruner.stop(1)
-    pruner.stop(1, first)
-    assert first_stop(first, curve(3.0, steps())) == 5
-    assert first_stop(second, curve(3.0, steps())) == 0
-
-
-def test_an_order_outlives_pickling(study: optuna.Study) -> None:
-    pruner = attach(study)
-    pruner.stop(0)
-    study.pruner = pickle.loads(pickle.dumps(pruner))
-    assert first_stop(study, curve(3.0, steps())) == 5
 
 
 def test_the_margin_spares_what_is_only_a_little_worse(storage: optuna.storages.BaseStorage) -> None:

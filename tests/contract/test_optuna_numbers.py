@@ -8,7 +8,7 @@ import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
-from optuna_studies import HORIZON, add, add_family, curve, first_stop, frozen, running, steps
+from optuna_studies import HORIZON, add, add_family, attach, curve, first_stop, frozen, running, steps
 
 from hpo import CollapsePruner
 from hpo.adapters.optuna_references import N_BEST, N_NEWEST
@@ -16,11 +16,6 @@ from hpo.adapters.optuna_references import N_BEST, N_NEWEST
 Open = Callable[[str], optuna.storages.BaseStorage]
 KINDS = ["memory", "journal", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)]
 LUCKY = 2.85
-
-
-def attach(study: optuna.Study, **settings: object) -> CollapsePruner:
-    pruner = study.pruner = CollapsePruner(total_steps=HORIZON, **settings)
-    return pruner
 
 
 def noisy(final: float, seed: int, noise: float = 0.02, every: int = 1) -> dict[int, float]:

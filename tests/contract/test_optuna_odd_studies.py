@@ -9,17 +9,9 @@ import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
-from optuna_studies import HORIZON, add, add_family, curve, first_stop, running, steps
-
-from hpo import CollapsePruner
+from optuna_studies import HORIZON, add, add_family, attach, curve, first_stop, running, steps
 
 Open = Callable[[str], optuna.storages.BaseStorage]
-
-
-def attach(study: optuna.Study, **settings: object) -> CollapsePruner:
-    settings.setdefault("total_steps", HORIZON)
-    study.pruner = CollapsePruner(**settings)
-    return study.pruner
 
 
 def objective(trial: optuna.Trial) -> float:

@@ -126,6 +126,15 @@ def test_a_family_of_ones_own_and_options_that_win_over_it(hpo, tmp_path):
         (("--sizes", "50", "--tpp", "20"), "sizes: expected WIDTHxDEPTH"),
         (("--params", "1e9", "--tokens", "2e10", "--tpp", "30"), "tpp and tokens must agree"),
         (("--params", "1e9", "--tpp", "20", "--vocab", "-5"), "expected no shape beside bare parameter counts"),
+        (
+            ("--sizes", "50x3,60x3", "--head-dim", "10", "--depth", "5", "--tpp", "20"),
+            "found 5 beside one that each size states",
+        ),
+        (("--family", "celerity", "--tpp", "20", "--seq-len", "64"), "data.seq_len: expected none beside the published family"),
+        (
+            ("--sizes", "50x3", "--head-dim", "10", "--tpp", "20", "--loss-law", "mup"),
+            "loss_law: expected target_loss beside it",
+        ),
         (("--family", "celerity", "--tpp", "20", "--head-dim", "60"), "expected no shape beside the published family celerity"),
         (("--compute", "1e20", "--tpp", "20", "--vocab", "512"), "expected model.depth beside it"),
         (("--params", "-1", "--tpp", "20"), "--params: expected finite numbers above 0"),

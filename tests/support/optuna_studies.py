@@ -11,6 +11,8 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from hpo import CollapsePruner
+
 HORIZON = 100
 _clock = (datetime(2030, 1, 1) + timedelta(seconds=i) for i in itertools.count())
 
@@ -74,3 +76,10 @@ def first_stop(study: optuna.Study, reports: Mapping[int, float], order: Sequenc
             return step
     study.tell(trial, reports[max(reports)])
     return 0
+
+
+def attach(study: optuna.Study, **settings: Any) -> CollapsePruner:
+    """Give a study a pruner, told the horizon unless that is among its settings; return the pruner."""
+    settings.setdefault("total_steps", HORIZON)
+    study.pruner = CollapsePruner(**settings)
+    return study.pruner

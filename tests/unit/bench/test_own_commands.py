@@ -39,14 +39,14 @@ def made_up(runs: list[OwnRun], folder: Path, every: int = 20) -> None:
 def test_a_report_without_curves_is_one_line_and_exits_with_2(command: str, tmp_path: Path) -> None:
     code, out, err = run(command, "--report-only", "--data", str(tmp_path), "--out", str(tmp_path))
     assert (code, out) == (2, "")
-    assert err.startswith(f"error: {tmp_path}")
+    assert err.startswith(f"hpo: {tmp_path}")
     assert err.endswith("no such file; train first (without --report-only)\n")
 
 
 def test_no_minutes_are_refused(tmp_path: Path) -> None:
     code, _, err = run("own-sweep", "--minutes", "0", "--runs", str(tmp_path), "--data", str(tmp_path), "--out", str(tmp_path))
     assert code == 2
-    assert err == "error: --minutes must be above 0; found 0.0\n"
+    assert err == "hpo: --minutes must be above 0; found 0.0\n"
 
 
 def test_the_sweep_is_scored_from_kept_curves(tmp_path: Path) -> None:

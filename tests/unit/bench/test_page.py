@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from bench.page import benchmark_page
+from hpo.cli import app
 
 
 def result(name: str, n_tasks: int, regrets: dict[str, float], **protocol: Any) -> dict[str, Any]:
@@ -89,7 +94,7 @@ def test_calibration_is_pooled_over_the_pairs_of_each_kind_of_study(tmp_path: Pa
 
 def test_reports_are_taken_over_with_their_command(tmp_path: Path) -> None:
     (tmp_path / "own_ladder.md").write_text("a table\n", encoding="utf-8")
-    (tmp_path / "monitor_test.txt").write_text("numbers\n", encoding="utf-8")
+    (tmp_path / "decision_latency.txt").write_text("numbers\n", encoding="utf-8")
     page = benchmark_page(tmp_path)
     assert "a table\n\n```sh\nhpo bench own-ladder\n```" in page
     assert "```text\nnumbers\n```" in page
@@ -99,6 +104,33 @@ def test_the_page_of_the_results_that_are_kept_has_every_part(repository: Path) 
     page = benchmark_page(repository / "bench" / "results")
     for title in (
         *("One table", "Forecasts", "Calibration", "Latency", "Ten thousand trials", "Where it loses"),
-        *("Our own sweep", "Our own ladder", "Every protocol"),
+        *("Our own sweep", "Our own ladder", "Tokens to the same", "Alarms of the monitor", "Every protocol"),
     ):
         assert f"## {title}" in page
+
+
+def test_a_races_command_and_an_alarms_command_are_those_that_were_run(repository: Path) -> None:
+    results = repository / "bench" / "results"
+    page, races = benchmark_page(results), json.loads((results / "race.json").read_text(encoding="utf-8"))
+    names = ",".join(one["protocol"]["name"] for one in races)
+    assert f"--seeds {races[0]['race']['n_seeds']} --only {names} --out bench/results/race.md" in page
+    assert (results / "monitor_test.txt").read_text(encoding="utf-8").partition("\n")[0] in page
+
+
+def test_every_command_of_the_page_is_one_that_its_program_takes(repository: Path) -> None:
+    page = benchmark_page(repository / "bench" / "results")
+    found = [shlex.split(line) for line in re.findall(r"```sh\n(.*)\n```", page)]
+    assert len(found) > 15
+    wrong = [line for line in found if not _takes(line)]
+    assert not wrong
+
+
+def _takes(line: list[str]) -> bool:
+    """True if every option of a command is known: to the help of a command of ours, or to the source of a module."""
+    options = [word for word in line if word.startswith("--")]
+    if line[0] == "hpo":
+        told = CliRunner().invoke(app, [*line[1:3], "--help"], env={"COLUMNS": "200"})
+        return told.exit_code == 0 and all(option in told.output for option in options)
+    spec = find_spec(line[2])
+    source = Path((spec and spec.origin) or "").read_text(encoding="utf-8")
+    return all(option in source or option.removeprefix("--") in source for option in options)

@@ -88,6 +88,29 @@ def test_a_rise_is_seen_within_five_reports_through_noise_and_after_a_lucky_valu
     assert seen >= 98
 
 
+@pytest.mark.parametrize("n_reports", [100, 500, 2000])
+@pytest.mark.parametrize(("rise", "over", "delay"), [(0.8, 0.02, 0.03), (1.7, 0.12, 0.05), (0.6, 0.1, 0.09)])
+@pytest.mark.parametrize("onset", [0.3, 0.6])
+def test_a_rise_is_seen_however_dense_the_log_is(n_reports: int, rise: float, over: float, delay: float, onset: float) -> None:
+    t = np.arange(1, n_reports + 1) / n_reports
+    clean = 3.0 * (1 + 0.3 * (t**-0.3 - 1)) * (1 + rise * np.clip((t - onset) / over, 0, 1))
+    seen = first_seen(clean * np.exp(0.01 * np.random.default_rng(0).standard_normal(n_reports)))
+    assert seen is not None
+    assert 0 < seen / n_reports - onset <= delay + 1e-9
+
+
+@pytest.mark.parametrize("n_reports", [500, 2000])
+def test_lasting_noise_in_a_dense_log_is_not_divergence(n_reports: int) -> None:
+    false_alarms = 0
+    for seed in range(10):
+        noise = np.random.default_rng(seed).standard_normal(n_reports)
+        for i in range(1, n_reports):
+            noise[i] = 0.9 * noise[i - 1] + np.sqrt(1 - 0.9**2) * noise[i]
+        t = np.arange(1, n_reports + 1) / n_reports
+        false_alarms += first_seen((1 + 0.3 * (t**-0.3 - 1)) * np.exp(0.1 * noise)) is not None
+    assert false_alarms <= 1
+
+
 @pytest.mark.parametrize(("noise", "likeness"), [(0.05, 0.0), (0.1, 0.0), (0.05, 0.5), (0.1, 0.5)])
 def test_noise_that_lasts_over_reports_is_not_divergence(noise: float, likeness: float) -> None:
     false_alarms = 0
@@ -99,6 +122,13 @@ def test_noise_that_lasts_over_reports_is_not_divergence(noise: float, likeness:
         watch = DivergenceWatch(100.0)
         false_alarms += any(_add(watch, step, value) for step, value in enumerate(values.tolist(), start=1))
     assert false_alarms <= 3
+
+
+def first_seen(values) -> int | None:
+    """Return the report, counted from 1, at which a run of as many steps is first seen to diverge; None if it never is."""
+    watch = DivergenceWatch(float(len(values)))
+    steps = enumerate(np.asarray(values).tolist(), start=1)
+    return next((step for step, value in steps if _add(watch, step, value)), None)
 
 
 def _add(watch: DivergenceWatch, step: int, value: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import sys
 
@@ -46,7 +47,15 @@ def test_planning_does_not_load_torch(tiny):
 def test_candidates_stop_at_the_fraction_and_proxies_at_the_end(tiny):
     plan = plan_sweep(parse_config(tiny))
     assert {run.stop_step / run.n_steps for run in plan.proxies} == {1.0}
-    assert all(0.195 < run.stop_step / run.n_steps <= 0.2 for run in plan.candidates)
+    assert all(abs(run.stop_step - 0.2 * run.n_steps) <= 0.5 for run in plan.candidates)
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.2, 0.3, 0.5])
+def test_a_run_is_judged_where_its_evaluation_at_that_share_is_there(tiny, fraction):
+    run = plan_sweep(parse_config(tiny)).candidates[0]
+    for n_steps in range(400, 700):
+        evaluated = {max(1, round(k * n_steps / 50)) for k in range(1, 51)}  # as proxies.loop places them
+        assert dataclasses.replace(run, n_steps=n_steps).step_at(fraction) in evaluated
 
 
 def test_replicates_differ_in_seed_only(tiny):

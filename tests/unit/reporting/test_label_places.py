@@ -31,6 +31,11 @@ def test_points_at_one_place_have_all_their_names(n):
     assert len(label_places([(200, 100, f"name {k}") for k in range(n)], INSIDE)) == n
 
 
+def test_a_name_moved_away_says_which_point_it_is_of():
+    first, second, third = (place for place, _ in label_places([(200, 100, f"name {k}") for k in range(3)], INSIDE))
+    assert (first.point, second.point, third.point) == (None, None, (200, 100))
+
+
 def test_a_name_that_fits_nowhere_is_left_out():
     assert label_places([(200, 100, "long" * 50)], INSIDE) == []
 
