@@ -15,9 +15,9 @@ from hpo.adapters.curve_files import RecordedRun, read_runs
 from hpo.core.change import NOISE_FLOOR, noise_per_point
 from hpo.core.common_noise import CommonNoise, Points, fit_with_common_noise, shares_trunk
 from hpo.core.model import CollapseModel
-from hpo.core.monitor import START, WARMUPS_SKIPPED
+from hpo.core.monitor_residuals import START, first_judged
 from hpo.core.template import Template, template_of_model
-from hpo.core.template_noise import noisy, shown
+from hpo.core.template_noise import NoisyTemplate, noisy, shown
 
 FloatArray = NDArray[np.float64]
 MIN_POINTS = 50
@@ -48,6 +48,11 @@ class Healthy:
     template: Template = field(repr=False)
     sigma: float
     same_batches: tuple[tuple[RecordedRun, Points], ...] = field(default=(), repr=False)
+
+    @cached_property
+    def split(self) -> NoisyTemplate | None:
+        """The template with its noise told from its shape, None where it is not."""
+        return noisy(self.template)
 
     @property
     def common(self) -> CommonNoise | None:
@@ -209,8 +214,7 @@ def _blocks(noise: FloatArray, block: int, rng: np.random.Generator) -> FloatArr
 
 def start_of(one: Healthy) -> float:
     """Return t̂ from which the monitor judges the run."""
-    warmup = (one.run.recipe.warmup_fraction or 0.0) if one.run.recipe is not None else 0.0
-    return max(START, WARMUPS_SKIPPED * warmup, float(one.template.nodes[0]))
+    return first_judged(one.template, one.run.recipe, one.split)
 
 
 def smoothed(y: FloatArray, width: float) -> FloatArray:
