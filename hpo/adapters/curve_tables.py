@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+_SPARSE = 4
+"""Empty cells per filled one from which a table is filled cell by cell."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +101,15 @@ class CurveTable:
 
 def table_of(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Return an Arrow table of mappings from column to cell; a missing cell is empty."""
-    columns: dict[str, list[Any]] = {}
-    n_rows = 0
-    for row in rows:
+    rows = list(rows)
+    names = dict.fromkeys(chain.from_iterable(rows))
+    if len(names) * len(rows) <= _SPARSE * sum(map(len, rows)):
+        return table_of_columns({str(name): [row.get(name) for row in rows] for name in names})
+    columns: dict[str, list[Any]] = {str(name): [None] * len(rows) for name in names}
+    for k, row in enumerate(rows):
         for name, value in row.items():
-            filled = columns.setdefault(str(name), [])
-            filled.extend([None] * (n_rows - len(filled)))
-            filled.append(value)
-        n_rows += 1
-    return table_of_columns({name: cells + [None] * (n_rows - len(cells)) for name, cells in columns.items()})
+            columns[str(name)][k] = value
+    return table_of_columns(columns)
 
 
 def table_of_columns(columns: Mapping[str, list[Any]]) -> pa.Table:

@@ -43,7 +43,7 @@ def _table(document: Any) -> pa.Table:
         if held is not None:
             return _table(held)
         return _columns(document)
-    if isinstance(document, list) and document and all(isinstance(row, dict) for row in document):
+    if isinstance(document, list) and set(map(type, document)) == {dict}:
         return table_of(document)
     raise ValueError("expected a list of rows or an object of columns in JSON")
 
