@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from bench.cli import curves_folder
 from bench.command_line import input_errors
 from bench.monitor import TURN_WIDTH, clear_rises, fault, first, rise
-from bench.monitor_runs import Healthy, bootstrapped, healthy_runs, start_of
+from bench.monitor_runs import Healthy, bootstrapped, healthy_runs, others_start, start_of
 from hpo.core.change import Change, likeliest_change
 from hpo.core.curve import Curve
 from hpo.core.monitor_residuals import MIN_BINS, Seen, Shared
@@ -117,7 +117,7 @@ def drifts(runs: Sequence[Healthy], clear: float, *, told: bool = False) -> dict
 
 def _drift(one: Healthy, onset: float, sigmas: float, clear: float, told: bool) -> dict[str, Any]:
     values = one.run.values * np.exp(fault("drift", one.fractions, onset, sigmas * one.sigma))
-    judged = one.fractions >= start_of(one)
+    judged = one.fractions >= others_start(one)
     width = max(round(TURN_WIDTH * values.size), 1)
     rises = first(one.fractions[judged], rise(values[judged], width) > clear * one.sigma)
     for t in np.arange(onset + NEAR, 1.0001, 0.02):

@@ -217,6 +217,11 @@ def start_of(one: Healthy) -> float:
     return first_judged(one.template, one.run.recipe, one.split)
 
 
+def others_start(one: Healthy) -> float:
+    """Return t̂ from which detectors that look at the loss itself judge the run: earlier it falls too steeply for them."""
+    return first_judged(one.template, one.run.recipe, None)
+
+
 def smoothed(y: FloatArray, width: float) -> FloatArray:
     """Return centred means over a share ``width`` of the points, narrower towards the ends."""
     half = max(round(0.5 * width * y.size), 1)
