@@ -142,12 +142,30 @@ def frame(kind, content):
 def test_the_frames_of_a_wandb_file_are_joined_and_checked():
     header = b":W&B\xe1\xbe\x00"
     data = header + frame(1, b"whole") + frame(2, b"be") + frame(3, b"gi") + frame(4, b"n")
-    assert list(wandb_offline.records(data)) == [b"whole", b"begin"]
-    for broken in (data[:-1], data[:-8] + b"x" * 8):
-        found = []
-        with pytest.raises(wandb_offline._DamageError, match="at byte"):
-            found.extend(iter(wandb_offline.records(broken)))
-    assert sum(1 for _ in wandb_offline.records(next((LOGS / "wandb").rglob("*.wandb")).read_bytes())) > 60
+    found = wandb_offline.records(data)
+    assert [found.data[a:b] for a, b in zip(found.starts, found.ends, strict=True)] == [b"whole", b"begin"]
+    assert found.damage is None
+    for broken in (data[:-1], data[:-8] + b"x" * 8, data[: -len(frame(4, b"n"))]):
+        found = wandb_offline.records(broken)
+        assert "at byte" in found.damage
+        assert found.data == b"whole"
+    assert wandb_offline.records(next((LOGS / "wandb").rglob("*.wandb")).read_bytes()).starts.size > 60
+
+
+def test_odd_rows_of_a_wandb_history_are_read_beside_the_plain_ones():
+    record_of = pytest.importorskip("wandb.proto.wandb_internal_pb2").Record
+    made = []
+    for k, value in enumerate(("1.5", '"NaN"', "2", '{"_type": "image"}', "true", "[1, 2]")):
+        record = record_of(num=k)
+        record.history.step.num = k
+        record.history.item.add(nested_key=["train", "loss"] if k % 2 else ["train/loss"], value_json=value)
+        record.history.item.add(key="name", value_json='"a"')
+        made.append(record.SerializeToString())
+    data = b":W&B\xe1\xbe\x00" + b"".join(frame(1, one) for one in made)
+    table, *_ = wandb_offline._parsed(data, Path("run-1.wandb"))
+    assert table.column("_step").to_pylist() == [0, 1, 2, 3, 4, 5]
+    assert str(table.column("train/loss").to_pylist()) == "[1.5, nan, 2.0, None, 1.0, None]"
+    assert table.column("name").to_pylist() == ["a"] * 6
 
 
 def test_a_trainer_state_is_its_history_without_the_summary():
