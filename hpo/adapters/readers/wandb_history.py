@@ -22,6 +22,7 @@ _NUM, _HISTORY, _ITEM, _KEY, _NESTED_KEY, _STEP = 0x08, 0x12, 0x0A, 0x0A, 0x12, 
 _VALUE = (0x82, 0x01)
 _LONGEST_KEY = 256
 _MOST_ITEMS = 1000
+_BLOCK = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +118,11 @@ def _items(
 def _texts_at(octets: ByteArray, at: IntArray, lengths: IntArray) -> pa.Array:
     """Return the stretches of bytes as an array of texts."""
     offsets = np.concatenate(([0], np.cumsum(lengths)))
-    characters = octets[np.arange(offsets[-1]) + np.repeat(at - offsets[:-1], lengths)]
+    characters = np.empty(offsets[-1], dtype=np.uint8)
+    for first in range(0, at.size, _BLOCK):  # what is worked on stays in the processor's cache
+        bounds = offsets[first : first + _BLOCK + 1]
+        from_ = np.repeat(at[first : first + _BLOCK] - bounds[:-1], np.diff(bounds))
+        characters[bounds[0] : bounds[-1]] = octets[np.arange(bounds[0], bounds[-1]) + from_]
     buffers = [None, pa.py_buffer(offsets.astype(np.int64).tobytes()), pa.py_buffer(characters.tobytes())]
     return pa.Array.from_buffers(pa.large_string(), at.size, buffers)
 

@@ -17,6 +17,7 @@ ByteArray = NDArray[np.uint8]
 PADDING = 64
 """Bytes that must follow the last message, so that reading on from its end stays within the array."""
 _FNV_PRIME = 1_099_511_628_211
+_FEW = 32
 
 
 def four_bytes(octets: ByteArray, at: IntArray, kind: str) -> NDArray[Any]:
@@ -50,10 +51,23 @@ def texts(octets: ByteArray, at: IntArray, lengths: IntArray) -> tuple[IntArray,
         more = lengths > k
         byte = octets[at + np.minimum(k, lengths - 1)].astype(np.uint64)
         hashes = np.where(more, hashes * np.uint64(_FNV_PRIME) ^ byte, hashes)
-    _, first, codes = np.unique(hashes, return_index=True, return_inverse=True)
+    first, codes = _distinct(hashes)
     same = lengths == lengths[first][codes]
     for k in range(int(lengths.max(initial=0))):
         where = np.minimum(k, lengths - 1)
         same &= octets[at + where] == octets[at[first][codes] + np.minimum(where, lengths[first][codes] - 1)]
     found = [bytes(octets[at[k] : at[k] + lengths[k]]).decode("utf-8", "replace") for k in first.tolist()]
-    return codes.astype(np.int64), found, same
+    return codes, found, same
+
+
+def _distinct(hashes: NDArray[np.uint64]) -> tuple[IntArray, IntArray]:
+    """Return where each distinct value is first, and which of them each is: without sorting as long as they are few."""
+    codes, firsts, left = np.zeros(hashes.size, dtype=np.int64), [], np.arange(hashes.size)
+    while left.size and len(firsts) < _FEW:
+        mine = hashes[left] == hashes[left[0]]
+        codes[left[mine]] = len(firsts)
+        firsts.append(int(left[0]))
+        left = left[~mine]
+    _, first, rest = np.unique(hashes[left], return_index=True, return_inverse=True)
+    codes[left] = len(firsts) + rest
+    return np.concatenate((np.array(firsts, dtype=np.int64), left[first])), codes
