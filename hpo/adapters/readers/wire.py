@@ -62,7 +62,8 @@ def texts(octets: ByteArray, at: IntArray, lengths: IntArray) -> tuple[IntArray,
 
 def _distinct(hashes: NDArray[np.uint64]) -> tuple[IntArray, IntArray]:
     """Return where each distinct value is first, and which of them each is: without sorting as long as they are few."""
-    codes, firsts, left = np.zeros(hashes.size, dtype=np.int64), [], np.arange(hashes.size)
+    firsts: list[int] = []
+    codes, left = np.zeros(hashes.size, dtype=np.int64), np.arange(hashes.size)
     while left.size and len(firsts) < _FEW:
         mine = hashes[left] == hashes[left[0]]
         codes[left[mine]] = len(firsts)
