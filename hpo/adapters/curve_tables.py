@@ -7,6 +7,7 @@ Arrow keeps an empty cell (null) apart from one that says NaN; that difference c
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,6 +22,8 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
+_WINDOWS = re.compile(r"(?P<sign>[-+]?)1\.#(?P<name>INF|IND|QNAN|SNAN)0*")
 _SPARSE = 4
 """Empty cells per filled one from which a table is filled cell by cell."""
 
@@ -132,6 +135,14 @@ def _arrow_column(cells: list[Any]) -> pa.Array:
         return pa.array([None if cell is None else cell if isinstance(cell, str) else json.dumps(cell) for cell in cells])
 
 
+def _as_written(cell: str) -> str:
+    """Return a text as :func:`float` takes it: without thousands separators, and C's names on Windows of what is not finite."""
+    if _THOUSANDS.fullmatch(cell.strip()):
+        return cell.replace(",", "")
+    odd = _WINDOWS.fullmatch(cell.strip())
+    return cell if odd is None else f"{odd['sign']}{'inf' if odd['name'] == 'INF' else 'nan'}"
+
+
 def _as_numbers(column: pa.ChunkedArray, where: str) -> pa.Array:
     """Turn texts such as ``" 1.5"``, ``"nan"`` or ``"-Infinity"`` into numbers."""
     if pa.types.is_null(column.type):
@@ -142,7 +153,7 @@ def _as_numbers(column: pa.ChunkedArray, where: str) -> pa.Array:
         if cell is None or cell == "":
             return None
         try:
-            return float(cell)
+            return float(_as_written(cell) if isinstance(cell, str) else cell)
         except (TypeError, ValueError):
             raise ValueError(f"{where}: expected numbers; found {cell!r}") from None
 

@@ -24,7 +24,7 @@ def _recognises(source: Source) -> bool:
 
 
 def _read(source: Source) -> CurveTable:
-    state = parsed_json(source.path.read_bytes())
+    state = parsed_json(source.whole)
     history = state.get("log_history") if isinstance(state, dict) else None
     if not isinstance(history, list) or not set(map(type, history)) <= {dict}:
         raise ValueError("expected a list of objects in log_history")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
 import shutil
@@ -349,3 +350,44 @@ def test_a_million_rows_cost_two_seconds(tmp_path, name):
     begun = time.process_time()
     assert only(tmp_path / name).steps.size == 1_000_000
     assert time.process_time() - begun < 2
+
+
+AS_PEOPLE_HAVE_THEM = {
+    "comments.csv": b"# a run\n# lr=0.1\nstep,loss\n1,3.5\n2,3.25\n",
+    "numpy.csv": b"# step,loss\n1.0e+00,3.5e+00\n2.0e+00,3.25e+00\n",
+    "decimal_comma.csv": b"step;loss\n1;3,5\n2;3,25\n",
+    "thousands.csv": b'step,loss\n"1,000",3.5\n"2,000",3.25\n',
+    "powershell.csv": "step,loss\r\n1,3.5\r\n2,3.25\r\n".encode("utf-16"),
+    "packed.csv.gz": gzip.compress(b"step,loss\n1,3.5\n") + gzip.compress(b"2,3.25\n"),
+    "packed.jsonl.gz": gzip.compress(b'{"step": 1, "loss": 3.5}\n{"step": 2, "loss": 3.25}\n'),
+    "split.json": b'{"columns": ["step", "loss"], "index": [0, 1], "data": [[1, 3.5], [2, 3.25]]}',
+    "bar.log": "\r".join(f" 1%|█  | {k}/500 [00:0{k}<01:20, 4.2it/s, loss={4 - k / 4}]" for k in (2, 3)).encode(),
+}
+
+
+@pytest.mark.parametrize("name", AS_PEOPLE_HAVE_THEM)
+def test_logs_as_people_have_them(tmp_path, name):
+    (tmp_path / name).write_bytes(AS_PEOPLE_HAVE_THEM[name])
+    run = only(tmp_path / name)
+    assert run.values.tolist() == [3.5, 3.25]
+    assert run.steps.tolist() == {"thousands.csv": [1000, 2000], "bar.log": [2, 3]}.get(name, [1, 2])
+    assert run.run_id == name.split(".")[0]
+
+
+def test_a_c_program_on_windows_names_what_is_not_finite(tmp_path):
+    (tmp_path / "log.csv").write_text("step,loss\n1,3.5\n2,1.#INF\n3,-1.#IND00\n")
+    assert str(only(tmp_path / "log.csv").values.tolist()) == "[3.5, inf, nan]"
+
+
+PACKED = gzip.compress(b"step,loss\n" + b"".join(b"%d,3.5\n" % k for k in range(300)))
+
+
+def test_a_packed_log_that_is_cut_off_is_read_up_to_there(tmp_path):
+    (tmp_path / "log.csv.gz").write_bytes(PACKED[:-12])
+    assert only(tmp_path / "log.csv.gz").steps.size > 250
+
+
+def test_a_damaged_packed_log_is_refused(tmp_path):
+    (tmp_path / "log.csv.gz").write_bytes(PACKED[:-8] + b"x" * 8)
+    with pytest.raises(ValueError, match=r"log\.csv\.gz: damaged gzip data"):
+        read_runs(tmp_path / "log.csv.gz")
