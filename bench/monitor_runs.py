@@ -166,6 +166,13 @@ def window_noise(run: RecordedRun, template: Template) -> float | None:
     return float(np.sqrt(own / np.median(counts) + NOISE_FLOOR**2))
 
 
+def residual_scatter(one: Healthy) -> float:
+    """Return the sd of the healthy run's residual over windows of 1 %, its wandering included, from a tenth of training on."""
+    curve = one.run.curve()
+    use = (curve.fractions >= STEEP_UNTIL) & (curve.fractions <= 1)
+    return float(np.std(curve.metric.to_model(curve.means[use]) - one.template.mean_at(curve.fractions[use])))
+
+
 def seen_template(run: RecordedRun, template: Template) -> Template:
     """Return the template without that of its noise which the run does not show."""
     split, curve = noisy(template), run.curve()
