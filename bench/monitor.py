@@ -34,7 +34,7 @@ from scipy.stats import beta
 
 from bench.cli import curves_folder
 from bench.command_line import input_errors
-from bench.monitor_runs import Healthy, bootstrapped, healthy_runs, smoothed, start_of
+from bench.monitor_runs import Healthy, bootstrapped, healthy_runs, others_start, smoothed
 from hpo.core.common_noise import CommonNoise
 from hpo.core.monitor import Monitor, Status
 
@@ -108,7 +108,7 @@ def _monitored(one: Healthy, values: FloatArray, common: CommonNoise | None, sin
 
 def _rivals(one: Healthy, values: FloatArray) -> dict[str, float | None]:
     fractions = one.fractions
-    judged = fractions >= start_of(one)
+    judged = fractions >= others_start(one)
     t, v = fractions[judged], values[judged]
     out = {f"z-score {w}/{k:g}": first(t, _zscore_hits(v, w, k)) for w, k in ZSCORES}
     out[RISE] = first(t, rise(v, max(round(0.01 * values.size), 1)) > RISE_SIGMA * one.sigma)
@@ -131,7 +131,7 @@ def clear_rises(pool: Sequence[Healthy]) -> dict[str, float]:
     """Return per source by how many σ the loss smoothed over 5 % rises at most in 99 % of its healthy runs."""
     rises: dict[str, list[float]] = {}
     for one in pool:
-        judged = one.run.values[one.fractions >= start_of(one)]
+        judged = one.run.values[one.fractions >= others_start(one)]
         rises.setdefault(one.source, []).append(float(np.max(rise(judged, _turn_points(one)))) / one.sigma)
     return {source: float(np.quantile(own, 0.99)) for source, own in rises.items()}
 

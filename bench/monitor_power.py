@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from bench.cli import curves_folder
 from bench.command_line import input_errors
 from bench.monitor import TURN_WIDTH, clear_rises, fault, first, rise
-from bench.monitor_runs import Healthy, bootstrapped, healthy_runs, start_of
+from bench.monitor_runs import Healthy, bootstrapped, healthy_runs, others_start, residual_scatter, start_of
 from hpo.core.change import Change, likeliest_change
 from hpo.core.curve import Curve
 from hpo.core.monitor_residuals import MIN_BINS, Seen, Shared
@@ -33,7 +33,7 @@ from hpo.core.template_noise import NoisyTemplate, noisy
 
 FloatArray = NDArray[np.float64]
 STEP_SIGMAS = 4.0
-STEP_ONSETS = (0.05, 0.15, 0.3, 0.5, 0.7, 0.9)
+STEP_ONSETS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 0.9)
 AFTER_STEP = (0.0199, 0.0249, 0.0299)
 DRIFT_SIGMAS = (4.0, 8.0, 16.0, 32.0)
 DRIFT_ONSETS = (0.15, 0.3, 0.5, 0.7)
@@ -82,13 +82,17 @@ def healthy(runs: Sequence[Healthy], *, told: bool = False) -> dict[str, Any]:
     return {"n": 2 * len(runs), "alarms": alarms}
 
 
-def steps(runs: Sequence[Healthy], *, told: bool = False) -> dict[str, float]:
-    """Return per onset the share of runs in which a step is found within 3 % of training."""
+SIGMAS: dict[str, Callable[[Healthy], float]] = {"own": lambda one: one.sigma, "residual": residual_scatter}
+"""σ of a step: the run's own noise over 1 % of training, or the scatter of its residual's 1 % windows while healthy."""
+
+
+def steps(runs: Sequence[Healthy], *, told: bool = False, sigma: str = "own") -> dict[str, float]:
+    """Return per onset the share of runs in which a step of 4 σ is found within 3 % of training."""
     found = {}
     for onset in STEP_ONSETS:
         hits = []
         for one in runs:
-            values = one.run.values * np.exp(fault("step", one.fractions, onset, STEP_SIGMAS * one.sigma))
+            values = one.run.values * np.exp(fault("step", one.fractions, onset, STEP_SIGMAS * SIGMAS[sigma](one)))
             hits.append(any(_alarms(look(one, values, onset + after, told=told)) for after in AFTER_STEP))
         found[f"{onset:g}"] = float(np.mean(hits))
     return found
@@ -117,7 +121,7 @@ def drifts(runs: Sequence[Healthy], clear: float, *, told: bool = False) -> dict
 
 def _drift(one: Healthy, onset: float, sigmas: float, clear: float, told: bool) -> dict[str, Any]:
     values = one.run.values * np.exp(fault("drift", one.fractions, onset, sigmas * one.sigma))
-    judged = one.fractions >= start_of(one)
+    judged = one.fractions >= others_start(one)
     width = max(round(TURN_WIDTH * values.size), 1)
     rises = first(one.fractions[judged], rise(values[judged], width) > clear * one.sigma)
     for t in np.arange(onset + NEAR, 1.0001, 0.02):
@@ -136,7 +140,7 @@ def _pool(folder: Path) -> list[Healthy]:
 
 
 def evaluate(
-    folder: Path, role: str, source: str, parts: Sequence[str], *, told: bool = False, every: int = 1
+    folder: Path, role: str, source: str, parts: Sequence[str], *, told: bool = False, every: int = 1, sigma: str = "own"
 ) -> dict[str, Any]:
     """Return the parts asked for, of every ``every``-th run of one source and half.
 
@@ -150,11 +154,11 @@ def evaluate(
     runs = [one for one in chosen if not told or one.clean is not None]
     if not runs:
         raise ValueError(f"--source: expected one of {', '.join(sorted({o.source for o in pool}))}; found {source}")
-    made: dict[str, Any] = {"role": role, "source": source, "told": told, "runs": len(runs)}
+    made: dict[str, Any] = {"role": role, "source": source, "told": told, "sigma": sigma, "runs": len(runs)}
     if "healthy" in parts:
         made["healthy"] = healthy(runs, told=told)
     if "steps" in parts:
-        made["steps"] = steps(runs, told=told)
+        made["steps"] = steps(runs, told=told, sigma=sigma)
     if "drifts" in parts:
         made["drifts"] = drifts(runs, clear_rises(pool)[source], told=told)
     return made
@@ -168,14 +172,16 @@ def power_command(
     curves: Annotated[Path | None, typer.Option(help="Folder of recorded curves (default: $HPO_CURVES).")] = None,
     role: Annotated[str, typer.Option(help="develop or test.")] = "test",
     parts: Annotated[str, typer.Option(help="What to measure, comma-separated.")] = ",".join(PARTS),
+    sigma: Annotated[str, typer.Option(help=f"σ of a step, one of {', '.join(SIGMAS)}.")] = "own",
     every: Annotated[int, typer.Option(min=1, help="Every so many-th run only.")] = 1,
     same_data: Annotated[bool, typer.Option("--same-data", help="Tell the monitor of the noise that relatives share.")] = False,
 ) -> None:
     """Print one JSON document: alarms while healthy, steps of 4 σ found within 3 % of training, drifts."""
     with input_errors():
-        print(
-            json.dumps(evaluate(curves_folder(curves), role, source, parts.split(","), told=same_data, every=every), indent=1)
-        )
+        if sigma not in SIGMAS:
+            raise ValueError(f"--sigma: expected one of {', '.join(SIGMAS)}; found {sigma}")
+        made = evaluate(curves_folder(curves), role, source, parts.split(","), told=same_data, every=every, sigma=sigma)
+        print(json.dumps(made, indent=1))
 
 
 if __name__ == "__main__":

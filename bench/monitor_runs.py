@@ -15,9 +15,9 @@ from hpo.adapters.curve_files import RecordedRun, read_runs
 from hpo.core.change import NOISE_FLOOR, noise_per_point
 from hpo.core.common_noise import CommonNoise, Points, fit_with_common_noise, shares_trunk
 from hpo.core.model import CollapseModel
-from hpo.core.monitor import START, WARMUPS_SKIPPED
+from hpo.core.monitor_residuals import START, first_judged
 from hpo.core.template import Template, template_of_model
-from hpo.core.template_noise import noisy, shown
+from hpo.core.template_noise import NoisyTemplate, noisy, shown
 
 FloatArray = NDArray[np.float64]
 MIN_POINTS = 50
@@ -48,6 +48,11 @@ class Healthy:
     template: Template = field(repr=False)
     sigma: float
     same_batches: tuple[tuple[RecordedRun, Points], ...] = field(default=(), repr=False)
+
+    @cached_property
+    def split(self) -> NoisyTemplate | None:
+        """The template with its noise told from its shape, None where it is not."""
+        return noisy(self.template)
 
     @property
     def common(self) -> CommonNoise | None:
@@ -161,6 +166,13 @@ def window_noise(run: RecordedRun, template: Template) -> float | None:
     return float(np.sqrt(own / np.median(counts) + NOISE_FLOOR**2))
 
 
+def residual_scatter(one: Healthy) -> float:
+    """Return the sd of the healthy run's residual over windows of 1 %, its wandering included, from a tenth of training on."""
+    curve = one.run.curve()
+    use = (curve.fractions >= STEEP_UNTIL) & (curve.fractions <= 1)
+    return float(np.std(curve.metric.to_model(curve.means[use]) - one.template.mean_at(curve.fractions[use])))
+
+
 def seen_template(run: RecordedRun, template: Template) -> Template:
     """Return the template without that of its noise which the run does not show."""
     split, curve = noisy(template), run.curve()
@@ -209,8 +221,12 @@ def _blocks(noise: FloatArray, block: int, rng: np.random.Generator) -> FloatArr
 
 def start_of(one: Healthy) -> float:
     """Return t̂ from which the monitor judges the run."""
-    warmup = (one.run.recipe.warmup_fraction or 0.0) if one.run.recipe is not None else 0.0
-    return max(START, WARMUPS_SKIPPED * warmup, float(one.template.nodes[0]))
+    return first_judged(one.template, one.run.recipe, one.split)
+
+
+def others_start(one: Healthy) -> float:
+    """Return t̂ from which detectors that look at the loss itself judge the run: earlier it falls too steeply for them."""
+    return first_judged(one.template, one.run.recipe, None)
 
 
 def smoothed(y: FloatArray, width: float) -> FloatArray:

@@ -33,7 +33,8 @@ from hpo.adapters.curve_column_names import (
     listed,
     plain,
 )
-from hpo.adapters.curve_tables import BoolArray, CurveTable, FloatArray
+from hpo.adapters.curve_rows import LoggedRows
+from hpo.adapters.curve_tables import CurveTable, FloatArray
 from hpo.core.metric import Metric
 
 OWN_TEXTS = ("source", "family", "group", "run_id", "hp")
@@ -46,10 +47,11 @@ _DISORDERED = 0.1
 class Rows:
     """The rows of one run: the metric's points sorted by step, and access to everything else recorded beside them.
 
-    ``restarts`` are the steps at which the log went back; what was logged twice there counts as logged last.
+    ``restarts`` are the steps at which the log went back; what was logged twice there counts as logged last. From the step
+    ``blank_from`` on the metric's cells are blank where a value was due: they are taken for NaN.
     """
 
-    table: _Layout = field(repr=False)
+    table: Layout = field(repr=False)
     run_id: str
     metric: Metric
     metric_column: str
@@ -58,6 +60,7 @@ class Rows:
     tokens: FloatArray | None
     learning_rates: FloatArray | None
     restarts: tuple[float, ...]
+    blank_from: float | None
     rows: NDArray[np.int64] = field(repr=False)
 
     @property
@@ -81,7 +84,17 @@ class Rows:
         guess = self.table.explanation(self.metric_column)
         again = listed([f"{step:g}" for step in self.restarts], 5)
         restarted = f"run {self.run_id}: restarted at {again}; where steps were logged twice the later ones count"
-        return (*self.table.source.notes, *([guess] if guess else []), *([restarted] if self.restarts else []))
+        blank = (
+            ""
+            if self.blank_from is None
+            else f"run {self.run_id}: {self.metric_column} is blank from step {self.blank_from:g} on: taken for NaN"
+        )
+        return (
+            *self.table.source.notes,
+            *([guess] if guess else []),
+            *([restarted] if self.restarts else []),
+            *([blank] if blank else []),
+        )
 
     def number(self, name: str) -> float | None:
         """Return the run's value of a scalar column: its first number, None if there is none or it varies (a log)."""
@@ -142,7 +155,7 @@ class Rows:
         return values[filled[0]] if filled.size else None
 
 
-class _Layout:
+class Layout:
     """Columns of one table by their role, each looked up and converted at most once, however many runs ask."""
 
     def __init__(self, source: CurveTable, told: Columns) -> None:
@@ -193,17 +206,21 @@ class _Layout:
         return f"{self.source.path}: guessed that {', '.join(said)}{counted}{besides} ({options} to say otherwise)"
 
     def find(self, name: str) -> str | None:
+        """Return the column of that name without regard to case."""
         return self._by_name.get(name.lower())
 
     def first_of(self, names: tuple[str, ...]) -> str | None:
+        """Return the first of the names that is a column."""
         return first_of(self._by_name, names) or first_of(self._by_plain_name, names)
 
     def numbers(self, column: str) -> FloatArray:
+        """Return the column as numbers."""
         if column not in self._numbers:
             self._numbers[column] = self.source.numbers(column)
         return self._numbers[column]
 
     def codes(self, column: str) -> tuple[NDArray[np.int64], list[Any]]:
+        """Return the column's codes and distinct values."""
         if column not in self._codes:
             self._codes[column] = self.source.codes(column)
         return self._codes[column]
@@ -235,6 +252,7 @@ class _Layout:
 
     @cached_property
     def loss_columns(self) -> list[str]:
+        """Numeric columns that look like a loss."""
         return [name for name in self._matching(LOSS) if not _END_VALUE.match(name)]
 
     @cached_property
@@ -261,17 +279,18 @@ def split_runs(
     own_metric : Metric or None
         The metric of a file that states it.
     """
-    layout = _Layout(source, told)
+    layout = Layout(source, told)
     if own_metric is not None and told.loss in (None, own_metric.name):
         column, metric = own_metric.name, own_metric
     else:
         column = _metric_column(layout, told.loss)
         metric = _metric_of(layout, column, mode)
     rows, names, bounds = layout.order()
-    logged = _Logged(layout, column)
+    logged = LoggedRows(layout, column)
     for name, start, end in zip(names, bounds[:-1], bounds[1:], strict=True):
         mine = rows[start:end]
-        kept, restarts = logged_last(np.sort(mine[logged.in_run(mine)]), layout.steps)
+        holds, blank = logged.in_run(mine)
+        kept, restarts = logged_last(np.sort(mine[holds]), layout.steps)
         yield Rows(
             table=layout,
             run_id=name,
@@ -282,6 +301,7 @@ def split_runs(
             tokens=_if_any(layout, layout.tokens, kept),
             learning_rates=_if_any(layout, _own_lr_log(layout, mine), kept),
             restarts=restarts,
+            blank_from=None if blank is None else float(layout.steps[mine[blank]]),
             rows=mine,
         )
 
@@ -308,32 +328,7 @@ def logged_last(rows: NDArray[np.int64], steps: FloatArray) -> tuple[NDArray[np.
     return rows[at < lowest_after], tuple(float(step) for step in at[back + 1])
 
 
-class _Logged:
-    """Says which rows hold a value of the metric (the rule is in :mod:`hpo.adapters.curve_files`)."""
-
-    def __init__(self, layout: _Layout, column: str) -> None:
-        values = layout.numbers(column)
-        empty = layout.source.empty(column) if layout.source.is_numeric(column) else np.isnan(values)
-        self._others: BoolArray = np.zeros(values.size, dtype=bool)
-        for name in layout.loss_columns:
-            if name != column:
-                self._others |= ~np.isnan(layout.numbers(name))
-        self._holds: BoolArray = ~empty & ~(np.isnan(values) & self._others)
-
-    def in_run(self, rows: NDArray[np.int64]) -> BoolArray:
-        """Return True for the rows (sorted by step, of one run) that hold a value, finite or not."""
-        holds = self._holds[rows]
-        reported = np.flatnonzero(holds | self._others[rows])
-        # rows without any loss at the end: once one was due by the run's own rhythm, they are NaN
-        rhythm = int(np.diff(reported, prepend=-1).max()) if reported.size else 1
-        silent_from = int(reported[-1]) + 1 if reported.size else 0
-        if rows.size - silent_from >= rhythm and (holds.any() or not reported.size):
-            holds = holds.copy()
-            holds[silent_from + rhythm - 1 :: rhythm] = True
-        return holds
-
-
-def _metric_column(layout: _Layout, asked: str | None) -> str:
+def _metric_column(layout: Layout, asked: str | None) -> str:
     if asked is not None:
         aliases = next((names for names in (TRAIN_NAMES, VAL_NAMES) if plain(asked) in names), ())
         column = layout.find(asked) or layout.first_of(aliases)
@@ -356,7 +351,7 @@ def _metric_column(layout: _Layout, asked: str | None) -> str:
     raise ValueError(f"{layout.source.path}: expected one loss column, or --loss; found {found}")
 
 
-def _metric_of(layout: _Layout, column: str, mode: Literal["min", "max"] | None) -> Metric:
+def _metric_of(layout: Layout, column: str, mode: Literal["min", "max"] | None) -> Metric:
     values = layout.numbers(column)
     values = values[np.isfinite(values)]
     name = canonical(column)
@@ -369,7 +364,7 @@ def _metric_of(layout: _Layout, column: str, mode: Literal["min", "max"] | None)
     return Metric(name, transform="identity" if (values <= 0).any() else "log", end=end)
 
 
-def _own_lr_log(layout: _Layout, rows: NDArray[np.int64]) -> str | None:
+def _own_lr_log(layout: Layout, rows: NDArray[np.int64]) -> str | None:
     """Column with the run's learning rates: ``lr_at_step``, or an ``lr`` column that varies within the run."""
     column = layout.lr_log
     if column is None or column.lower() == "lr_at_step":
@@ -379,7 +374,7 @@ def _own_lr_log(layout: _Layout, rows: NDArray[np.int64]) -> str | None:
     return column if known.size and known.min() != known.max() else None
 
 
-def _if_any(layout: _Layout, column: str | None, rows: NDArray[np.int64]) -> FloatArray | None:
+def _if_any(layout: Layout, column: str | None, rows: NDArray[np.int64]) -> FloatArray | None:
     if column is None:
         return None
     values = layout.numbers(column)[rows]

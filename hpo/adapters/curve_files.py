@@ -12,7 +12,9 @@ here" or "was not a number". One rule for all formats:
   empty or, beside another metric, NaN;
 - an explicit ``nan``, ``inf`` or ``-inf`` otherwise is a non-finite value of the run;
 - a row with a step and nothing measured is a non-finite value if the run never recovers (only such rows follow: pandas
-  writes NaN as an empty cell), else not logged.
+  writes NaN as an empty cell), else not logged;
+- so is an empty cell in a row that is filled as rows with a value are, if to the end of the log such rows stay empty for at
+  least twice as long as ever before (three at least).
 """
 
 from __future__ import annotations

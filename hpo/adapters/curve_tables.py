@@ -7,9 +7,11 @@ Arrow keeps an empty cell (null) apart from one that says NaN; that difference c
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,10 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
+_WINDOWS = re.compile(r"(?P<sign>[-+]?)1\.#(?P<name>INF|IND|QNAN|SNAN)0*")
+_SPARSE = 4
+"""Empty cells per filled one from which a table is filled cell by cell."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +104,15 @@ class CurveTable:
 
 def table_of(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Return an Arrow table of mappings from column to cell; a missing cell is empty."""
-    columns: dict[str, list[Any]] = {}
-    n_rows = 0
-    for row in rows:
+    rows = list(rows)
+    names = dict.fromkeys(chain.from_iterable(rows))
+    if len(names) * len(rows) <= _SPARSE * sum(map(len, rows)):
+        return table_of_columns({str(name): [row.get(name) for row in rows] for name in names})
+    columns: dict[str, list[Any]] = {str(name): [None] * len(rows) for name in names}
+    for k, row in enumerate(rows):
         for name, value in row.items():
-            filled = columns.setdefault(str(name), [])
-            filled.extend([None] * (n_rows - len(filled)))
-            filled.append(value)
-        n_rows += 1
-    return table_of_columns({name: cells + [None] * (n_rows - len(cells)) for name, cells in columns.items()})
+            columns[str(name)][k] = value
+    return table_of_columns(columns)
 
 
 def table_of_columns(columns: Mapping[str, list[Any]]) -> pa.Table:
@@ -129,6 +135,14 @@ def _arrow_column(cells: list[Any]) -> pa.Array:
         return pa.array([None if cell is None else cell if isinstance(cell, str) else json.dumps(cell) for cell in cells])
 
 
+def _as_written(cell: str) -> str:
+    """Return a text as :func:`float` takes it: without thousands separators, and C's names on Windows of what is not finite."""
+    if _THOUSANDS.fullmatch(cell.strip()):
+        return cell.replace(",", "")
+    odd = _WINDOWS.fullmatch(cell.strip())
+    return cell if odd is None else f"{odd['sign']}{'inf' if odd['name'] == 'INF' else 'nan'}"
+
+
 def _as_numbers(column: pa.ChunkedArray, where: str) -> pa.Array:
     """Turn texts such as ``" 1.5"``, ``"nan"`` or ``"-Infinity"`` into numbers."""
     if pa.types.is_null(column.type):
@@ -139,7 +153,7 @@ def _as_numbers(column: pa.ChunkedArray, where: str) -> pa.Array:
         if cell is None or cell == "":
             return None
         try:
-            return float(cell)
+            return float(_as_written(cell) if isinstance(cell, str) else cell)
         except (TypeError, ValueError):
             raise ValueError(f"{where}: expected numbers; found {cell!r}") from None
 

@@ -2,7 +2,8 @@
 
 References are finished, as the user says: one whose log does not say its length ended where its log ends. A log hardly ever
 says its schedule, and one that was resumed with a wrong learning rate shows another one than was meant. So where the file does
-not name it, the run's schedule is taken to be that of all its references, if they have one; and it is said.
+not name it, the run's schedule is taken to be that of all its references, if they have one; and it is said. Where neither says
+one, schedules are not compared, whatever else of a recipe the logs hold.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Yardstick:
                 f"run {run.run_id}: its total number of steps is unknown, so the fraction of training is: give --total"
             )
         run, notes = self._with_schedule(run)
-        template, common = self._template_of_model(run) if self.model is not None else self._template_of_references(run)
+        asked = self._as_little_known(run)
+        template, common = self._template_of_model(asked) if self.model is not None else self._template_of_references(asked)
         make = partial(Monitor, template, run.recipe, total=horizon, metric=run.metric, common=common)
         return make, notes
 
@@ -86,6 +88,15 @@ class Yardstick:
         else:
             said = f"the log does not name its schedule: taken to be that of the references, {first.schedule}"
         return replace(run, recipe=recipe), (f"run {run.run_id}: {said}",)
+
+    def _as_little_known(self, run: RecordedRun) -> RecordedRun:
+        """Return the run with no recipe where no reference has one, and with a reference's where neither says a schedule."""
+        recipes = self._recipes(run)
+        if all(one is None for one in recipes):
+            return replace(run, recipe=None)
+        if run.recipe is None and not any(one is not None and one.schedule.is_known for one in recipes):
+            return replace(run, recipe=next(one for one in recipes if one is not None))
+        return run
 
     def _recipes(self, run: RecordedRun) -> list[Recipe | None]:
         if self.model is None:

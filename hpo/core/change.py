@@ -29,10 +29,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
+from scipy.signal import savgol_filter
 from scipy.special import logsumexp
 
 FloatArray = NDArray[np.float64]
@@ -50,16 +52,17 @@ BINS_AFTER = {"spike": 1, "step": 2, "drift": 3, "transient": 4, "pulse": 3}
 """Bins that an onset needs, itself included: a single outlier is a spike and nothing else, a pulse has ended."""
 LASTING_COUNTS = 0.6
 """|z| of a step or drift, over that of a spike, from which it is the one to tell."""
-MIN_BEFORE = 10
-"""Bins needed before an onset, to know what healthy was."""
+BINS_BEFORE = {"step": 3, "transient": 5, "drift": 8, "spike": 8, "pulse": 8}
+"""Bins that are needed before an onset, to know what healthy was: most before a drift, which wandering early on looks like."""
 NOISE_FLOOR = 3e-4
 """Sd of a bin about its neighbours that no curve goes below, on the model's scale: 0.03 %."""
 RECOVERY = 0.02
 """Time constant of a transient, in t̂."""
-_SMOOTHER: FloatArray = np.array([-21.0, 14.0, 39.0, 54.0, 59.0, 54.0, 39.0, 14.0, -21.0]) / 231.0
-"""Cubic through nine points, at its middle (Savitzky and Golay): a bend of the curve is not taken for noise."""
+_ABOUT = {11: (9, 3), 0: (5, 1)}
+"""From so many bins on: window and degree of the running polynomial that noise is measured about (a bend is no noise)."""
+_WITHOUT_BEGINNING = 24
+"""Bins from which the first, where curves bend most, do without; the last always do: a step there would hide itself."""
 CLIP_SD = 2.5
-DOF_PER_BIN = 0.75
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class Change:
 def noise_per_point(d: FloatArray, counts: FloatArray) -> float:
     """Return the variance of one point of d about its surroundings; clipped, so that steps and spikes hardly raise it.
 
-    Bins are compared with a cubic through nine around them (fewer than eleven bins: with the mean of their neighbours).
+    Bins are compared with a running cubic through nine (fewer than eleven bins: with a line through five).
 
     Parameters
     ----------
@@ -121,14 +124,24 @@ def noise_per_point(d: FloatArray, counts: FloatArray) -> float:
     return float(np.mean(np.minimum(relative, clip) ** 2))
 
 
+def noise_dof(n: int) -> float:
+    """Return to how many degrees of freedom :func:`noise_per_point` knows the variance of white noise (simulated)."""
+    return max(0.62 * n - (4.0 if n >= _WITHOUT_BEGINNING else 2.6), 0.45 * n)
+
+
 def noise_about(d: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return each inner bin less what those around it say, and the variance that has per variance of a point."""
-    weights = _SMOOTHER if d.size >= _SMOOTHER.size + 2 else np.ones(3) / 3.0
-    half = weights.size // 2
-    off = d[half:-half] - np.convolve(d, weights, "valid")
-    shares = 1.0 / counts
-    expected = shares[half:-half] * (1.0 - 2.0 * weights[half]) + np.convolve(shares, weights**2, "valid")
-    return off, expected
+    """Return each bin but the last few less what those around it say, and the variance that has per variance of a point."""
+    rough = _roughness(d.size)
+    return rough @ d, rough**2 @ (1.0 / counts)
+
+
+@cache
+def _roughness(n: int) -> FloatArray:
+    """Return I − S without the rows at the ends, S a running polynomial that at the beginning is the first full window's."""
+    window, degree = next(about for fewest, about in _ABOUT.items() if n >= fewest)
+    rough = np.eye(n) - savgol_filter(np.eye(n), window, degree, axis=0, mode="interp")
+    first = window // 2 if n >= _WITHOUT_BEGINNING else 0
+    return np.asarray(rough[first : n - window // 2], dtype=np.float64)
 
 
 def tail_corrected(z: FloatArray, dof: float) -> FloatArray:
@@ -224,12 +237,12 @@ def likeliest_change(
 
     Complexity: one eigendecomposition and one product with five forms a bin, O(n³) with n ≤ 115 bins.
     """
-    if d.size <= MIN_BEFORE:
+    if d.size < min(BINS_BEFORE[form] + needed for form, needed in BINS_AFTER.items()):
         return None
-    dof = DOF_PER_BIN * d.size if dof is None else dof
+    dof = noise_dof(d.size) if dof is None else dof
     rotated = _Rotated.of(d, slow, noise)
     likelihoods = rotated.log_likelihoods()
-    onsets = {form: np.arange(MIN_BEFORE, d.size - needed + 1) for form, needed in BINS_AFTER.items()}
+    onsets = {form: np.arange(BINS_BEFORE[form], d.size - needed + 1) for form, needed in BINS_AFTER.items()}
     seen = {form: rotated.statistics(form_values(form, fractions, at)) for form, at in onsets.items() if at.size}
     found = [candidate for form in seen for candidate in _candidates(form, onsets[form], seen[form], likelihoods, dof)]
     alarms = [one for one in found if one.over_line > 1.0]
@@ -255,7 +268,7 @@ def _beginning(
         z = seen[form]
         together = likelihoods[:, None] + 0.5 * tail_corrected(z, dof) ** 2 * (np.sign(z) == np.sign(best.z))
         weights[form] = together.max(axis=0)
-    step, drift = (MIN_BEFORE + int(np.argmax(weights[form])) for form in ("step", "drift"))
+    step, drift = (BINS_BEFORE[form] + int(np.argmax(weights[form])) for form in ("step", "drift"))
     is_drift = logsumexp(weights["drift"]) >= logsumexp(weights["step"])
     return float(fractions[drift - 1]) if is_drift else _between(fractions, step)
 

@@ -37,13 +37,11 @@ from hpo.core.curve import Curve, CurveStream
 from hpo.core.lr_watch import LrWatch
 from hpo.core.metric import Metric
 from hpo.core.model import CollapseModel
-from hpo.core.monitor_residuals import MIN_BINS, Seen, Shared
+from hpo.core.monitor_residuals import MIN_BINS, Seen, Shared, first_judged
 from hpo.core.recipe import Recipe
 from hpo.core.template import Template, template_of_model, template_of_reference
 from hpo.core.template_noise import noisy
 
-START = 0.03
-WARMUPS_SKIPPED = 1.5
 JUDGE_EVERY = 0.002
 PAST_TOTAL = 0.01
 HUGE = 1e150
@@ -152,6 +150,7 @@ class Monitor:
         self._horizon = horizon
         self._shared = None if common is None or self.metric.transform != "log" else Shared(common, horizon)
         self._split = None if self.template is None else noisy(self.template)
+        self._start = 0.0 if self.template is None else first_judged(self.template, recipe, self._split)
         self._lr = LrWatch(recipe)
         self._last_step = -math.inf
         self._judged_at = -math.inf
@@ -214,7 +213,7 @@ class Monitor:
         problem = self._cannot_judge(curve)
         if problem is not None or self.template is None:
             return Status("abstained", problem or "", fraction=curve.fraction_seen)
-        seen = Seen.of(curve, self.template, self._start(), self._shared, self._split)
+        seen = Seen.of(curve, self.template, self._start, self._shared, self._split)
         if seen.fractions.size < MIN_BINS:
             return Status(
                 "abstained", f"too little seen yet: {seen.fractions.size} of {MIN_BINS} bins", fraction=curve.fraction_seen
@@ -240,10 +239,6 @@ class Monitor:
         if (curve.fraction_seen or 0.0) > 1.0 + PAST_TOTAL:
             return "the run has gone past its stated total"
         return None
-
-    def _start(self) -> float:
-        warmup = (self.recipe.warmup_fraction or 0.0) if self.recipe is not None else 0.0
-        return max(START, WARMUPS_SKIPPED * warmup, 0.0 if self.template is None else float(self.template.nodes[0]))
 
     def _wrong_lr(self, curve: Curve, seen: Seen, change: Change | None) -> Status:
         """Return the alarm of a logged learning rate off its schedule, with the loss's own change where it shows one."""

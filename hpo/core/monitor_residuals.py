@@ -8,14 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.core.change import CLIP_SD, DOF_PER_BIN, NOISE_FLOOR, noise_about, noise_per_point
+from hpo.core.change import CLIP_SD, NOISE_FLOOR, noise_about, noise_dof, noise_per_point
 from hpo.core.common_noise import CommonNoise
 from hpo.core.curve import BIN_EDGES, Curve, CurveStream
-from hpo.core.template import Template
+from hpo.core.recipe import Recipe
+from hpo.core.template import PointNoise, Template
 from hpo.core.template_noise import NoisyTemplate
 
 FloatArray = NDArray[np.float64]
-MIN_BINS = 12
+MIN_BINS = 7
+START, START_OF_NOISY = 0.03, 0.015
+"""t̂ from which a run is judged; earlier where its noise hides what runs differ in there."""
+WARMUPS_SKIPPED = 1.5
 NOT_SHARED = 0.5
 """Part of the common noise that is never trusted to be gone: a healthy run's misfit of shape shows once the noise is small."""
 MOST_DOF = 1e6
@@ -26,11 +30,21 @@ SHARE_SD = 0.2
 DENIED = 3.0
 PACE = 0.9
 """Share of the mean distance of reports within which the next one does not come."""
-MIN_SCATTERED = 8
+MIN_SCATTERED = 4
 SCATTER_DOF = 1.0
 """Degrees of freedom of one point's scatter about its bin."""
+AGREE, AGREE_SD = math.log(2.0), 2.5
+"""Scatter within bins and between them agree within this in the log of a variance, or so many sd of what the bins say."""
+OF_BOTH = 2.0
+"""Noise of a residual over that of a run, where the template's is not told from its shape."""
 COVERED = 0.95
 MIN_COVERED = 8
+
+
+def first_judged(template: Template, recipe: Recipe | None, split: NoisyTemplate | None) -> float:
+    """Return t̂ from which a run is held against its template (``split``: see :func:`~hpo.core.template_noise.noisy`)."""
+    warmup = (recipe.warmup_fraction or 0.0) if recipe is not None else 0.0
+    return max(START if split is None else START_OF_NOISY, WARMUPS_SKIPPED * warmup, float(template.nodes[0]))
 
 
 class Shared:
@@ -93,7 +107,8 @@ class Seen:
         if told is None and split is not None:
             mean, of_template = split.seen_by(y[use], counts, fractions)
             d = y[use] - mean
-        off, measured, known, dof = told or _own_noise(curve, use, d)
+        prior = template.noise if split is not None or template.noise is None else template.noise.times(OF_BOTH)
+        off, measured, known, dof = told or _own_noise(curve, use, d, prior)
         measured[-1] = max(measured[-1], _partial_noise(curve, use))
         noise = measured + known + NOISE_FLOOR**2
         dof = min(dof * float(np.median(noise / measured)) ** 2, MOST_DOF)  # the rest is not estimated here (Satterthwaite)
@@ -110,21 +125,25 @@ class Seen:
         return own if self.of_template is None else own + self.of_template
 
 
-def _own_noise(curve: Curve, use: NDArray[np.bool_], d: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+def _own_noise(
+    curve: Curve, use: NDArray[np.bool_], d: FloatArray, prior: PointNoise | None
+) -> tuple[FloatArray, FloatArray, FloatArray, float]:
     """Return what :func:`_less_common` does where nothing is common: the variance of each bin is measured on the run.
 
     Where the scatter within bins agrees with that between them, points are independent and both are used: the scatter within
     is known almost exactly. Else (noise shared with the reference, or correlated in time) only that between bins counts.
     """
     counts = curve.counts[use]
-    between, dof = max(noise_per_point(d, counts), _LEAST), DOF_PER_BIN * d.size
+    between, dof = max(noise_per_point(d, counts), _LEAST), noise_dof(d.size)
     several = counts >= 3
     if several.sum() >= MIN_SCATTERED:
         scatter = curve.variances[use] * curve.metric.slope(curve.means[use]) ** 2 * counts / np.maximum(counts - 1.0, 1.0)
         within = float(np.median(scatter[several]) * _median_to_mean(float(np.median(counts[several]))))
-        if 0.5 < between / max(within, 1e-300) < 2.0:
+        if abs(math.log(between / max(within, _LEAST))) < max(AGREE, AGREE_SD * math.sqrt(2.0 / dof)):
             between = max(within, 0.5 * (between + within))
             dof += SCATTER_DOF * float(np.sum(counts[several] - 1.0))
+    if prior is not None:
+        between, dof = prior.with_seen(between, dof)
     return np.zeros(d.size), between / counts, np.zeros(d.size), dof
 
 
@@ -144,7 +163,7 @@ def _less_common(
         return None
     left = d - share * noise
     own = max(noise_per_point(left[full], counts[full]), _LEAST)
-    dof = DOF_PER_BIN * float(full.sum())
+    dof = noise_dof(int(full.sum()))
     if references is not None:
         own, dof = (dof * own + REFERENCES_DOF * references) / (dof + REFERENCES_DOF), dof + REFERENCES_DOF
     of_common = share**2 * shared.common.variance

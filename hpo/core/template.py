@@ -13,7 +13,8 @@ Both vanish at t̂ = 1, where log ℓ is 0 by definition.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,38 @@ ONE_CURVE = 16.0
 TELLING_REFERENCES = 4
 """References without which nothing says that they are not one family."""
 SCALE_NOISE = 5e-4
+APART = 0.5
+"""Sd of the log of a report's variance between runs of a family, before they are seen, and how many references that weighs."""
+APART_WEIGHT = 2.0
+DENIED = 3.0
+
+
+@dataclass(frozen=True)
+class PointNoise:
+    """The noise of one report as the references have it: its variance, and what that says of a run's in degrees of freedom."""
+
+    variance: float
+    dof: float
+
+    @classmethod
+    def of(cls, variances: Sequence[float]) -> PointNoise | None:
+        """Return what the references' variances say, None without any; how far they differ says how much that is."""
+        logs = np.log([one for one in variances if one > 0])
+        if not logs.size:
+            return None
+        apart = APART_WEIGHT * APART**2 + float(np.sum((logs - logs.mean()) ** 2))
+        apart /= APART_WEIGHT + max(logs.size - 1, 0)
+        return cls(float(np.exp(np.median(logs))), 2.0 / apart)
+
+    def times(self, factor: float) -> PointNoise:
+        """Return the same of a variance that is ``factor`` times this one."""
+        return replace(self, variance=factor * self.variance)
+
+    def with_seen(self, variance: float, dof: float) -> tuple[float, float]:
+        """Return the run's variance and degrees of freedom with these; unchanged where the run denies what they say."""
+        if abs(np.log(variance / self.variance)) > DENIED * np.sqrt(2.0 / dof + 2.0 / self.dof):
+            return variance, dof
+        return (dof * variance + self.dof * self.variance) / (dof + self.dof), dof + self.dof
 
 
 @dataclass(frozen=True)
@@ -70,6 +103,7 @@ class Template:
     family: str = ""
     n_references: int = 1
     spread: float = 1.0
+    noise: PointNoise | None = None
 
     @property
     def is_one_curve(self) -> bool:
@@ -136,7 +170,8 @@ def template_of_model(model: CollapseModel, metric: Metric, recipe: Recipe | Non
     covariance = wandering(shape.nodes, mean, np.minimum(stated, REFERENCE_SD * np.sqrt(-np.log(shape.nodes))))
     spread = _learned_scale(shape, covariance)
     covariance *= (min(spread, 1.0) if spread <= LOOSE else spread) * scale
-    return Template(shape.nodes, mean, covariance, home.name, len(home.references), spread)
+    noise = PointNoise.of([one.noise.point for one in home.references])
+    return Template(shape.nodes, mean, covariance, home.name, len(home.references), spread, noise)
 
 
 def _learned_scale(shape: Shape, covariance: FloatArray) -> float:

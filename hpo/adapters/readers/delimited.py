@@ -20,6 +20,9 @@ from hpo.adapters.readers.reader import Reader, Source
 _DELIMITERS = ("\t", ",", ";")
 _LIGHTNING_FOLDER = re.compile(r"version_\d+")
 _CHART = re.compile(r"(?P<run>.+) - (?P<metric>.+?)")
+_COMMENTS = re.compile(rb"(?:#[^\n]*\n)*")
+_NUMBER = re.compile(rb"\s*[-+]?\.?\d")
+_DECIMAL_COMMA = re.compile(rb"[^\n]*(?:^|;)\s*-?\d+,\d+\s*(?:;|\r?\n|$)")
 LIGHTNING_FILE = "metrics.csv"
 
 
@@ -30,22 +33,34 @@ def _recognises(source: Source) -> bool:
 def _read(source: Source) -> CurveTable:
     table = _parse(source.data)
     charted = _unfolded_chart(table)
-    name, folder = source.path.stem, source.path.parent.name
+    name, folder = source.plain_path.stem, source.path.parent.name
     if source.path.name == LIGHTNING_FILE and _LIGHTNING_FOLDER.fullmatch(folder):
         name = folder
     return CurveTable(source.path, table if charted is None else charted, name)
 
 
 def _parse(data: bytes) -> pa.Table:
-    data = data.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
-    header = data.split(b"\n", 1)[0].decode("utf-8")
-    delimiter = next((mark for mark in _DELIMITERS if mark in header), ",")
+    data = _without_comments(data.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n"))
+    header, _, rows = data.partition(b"\n")
+    delimiter = next((mark for mark in _DELIMITERS if mark in header.decode("utf-8")), ",")
+    point = "," if delimiter == ";" and _DECIMAL_COMMA.match(rows) else "."
     table = csv.read_csv(
         pa.BufferReader(_without_torn_line(data, delimiter.encode())),
         parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=False),
-        convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=True, auto_dict_encode=True),
+        convert_options=csv.ConvertOptions(
+            null_values=[""], strings_can_be_null=True, auto_dict_encode=True, decimal_point=point
+        ),
     )
     return table.rename_columns([name.strip() for name in table.column_names])
+
+
+def _without_comments(data: bytes) -> bytes:
+    """Return a table without the comments before it; the last is its header if it has no other (as NumPy writes)."""
+    comments = _COMMENTS.match(data)
+    if comments is None or comments.end() == 0:
+        return data
+    rows = data[comments.end() :]
+    return data[data.rfind(b"#", 0, comments.end()) :].lstrip(b"# ") if _NUMBER.match(rows) else rows
 
 
 def _without_torn_line(data: bytes, delimiter: bytes) -> bytes:

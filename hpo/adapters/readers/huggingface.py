@@ -24,9 +24,9 @@ def _recognises(source: Source) -> bool:
 
 
 def _read(source: Source) -> CurveTable:
-    state = parsed_json(source.path.read_bytes())
+    state = parsed_json(source.whole)
     history = state.get("log_history") if isinstance(state, dict) else None
-    if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
+    if not isinstance(history, list) or not set(map(type, history)) <= {dict}:
         raise ValueError("expected a list of objects in log_history")
     known = {"total_steps": state.get("max_steps"), "total_epochs": state.get("num_train_epochs")}
     known = {name: value for name, value in known.items() if isinstance(value, int | float) and value > 0}

@@ -22,7 +22,7 @@ def _recognises(source: Source) -> bool:
     head = source.opening
     if not source.is_text or not _OPENS.match(head):
         return False
-    return head[:1] == b"[" or not _first_line_is_an_object(head) or source.path.suffix.lower() == ".json"
+    return head[:1] == b"[" or not _first_line_is_an_object(head) or source.plain_path.suffix.lower() == ".json"
 
 
 def _first_line_is_an_object(head: bytes) -> bool:
@@ -33,17 +33,19 @@ def _first_line_is_an_object(head: bytes) -> bool:
 
 
 def _read(source: Source) -> CurveTable:
-    document = parsed_json(source.path.read_bytes().decode("utf-8-sig"))
-    return CurveTable(source.path, _table(document), source.path.stem)
+    document = parsed_json(source.whole.decode("utf-8-sig"))
+    return CurveTable(source.path, _table(document), source.plain_path.stem)
 
 
 def _table(document: Any) -> pa.Table:
+    if isinstance(document, dict) and set(document) >= {"columns", "data"}:  # DataFrame.to_json(orient="split")
+        return table_of([dict(zip(document["columns"], row, strict=False)) for row in document["data"]])
     if isinstance(document, dict):
         held = next((document[name] for name in _HOLDERS if isinstance(document.get(name), list | dict)), None)
         if held is not None:
             return _table(held)
         return _columns(document)
-    if isinstance(document, list) and document and all(isinstance(row, dict) for row in document):
+    if isinstance(document, list) and set(map(type, document)) == {dict}:
         return table_of(document)
     raise ValueError("expected a list of rows or an object of columns in JSON")
 

@@ -21,7 +21,7 @@ def _recognises(source: Source) -> bool:
 
 
 def _read(source: Source) -> CurveTable:
-    return CurveTable(source.path, _parse(source.data), source.path.stem)
+    return CurveTable(source.path, _parse(source.data), source.plain_path.stem)
 
 
 def _parse(data: bytes) -> pa.Table:

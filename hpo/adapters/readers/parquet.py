@@ -17,8 +17,8 @@ def _recognises(source: Source) -> bool:
 
 
 def _read(source: Source) -> CurveTable:
-    data = source.path.read_bytes()
-    return CurveTable(source.path, parquet.read_table(io.BytesIO(data)), source.path.stem)
+    data = source.whole
+    return CurveTable(source.path, parquet.read_table(io.BytesIO(data)), source.plain_path.stem)
 
 
 PARQUET = Reader("Parquet", _recognises, _read)

@@ -7,6 +7,7 @@ nothing that is in a file. It raises ``ValueError`` with what it found; the regi
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,8 @@ from typing import Any
 from hpo.adapters.curve_tables import CurveTable
 
 HEAD_BYTES = 65_536
+_GZIP, _UTF16 = b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
+_MOST_UNPACKED = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,27 @@ class Source:
         if self.path.is_dir():
             return b""
         with self.path.open("rb") as file:
-            return file.read(HEAD_BYTES)
+            head = file.read(HEAD_BYTES)
+        return self.whole[:HEAD_BYTES] if head.startswith((_GZIP, *_UTF16)) else head
+
+    @cached_property
+    def whole(self) -> bytes:
+        """All bytes of a file: unpacked if they are gzip's, and UTF-8 if they were UTF-16 (as PowerShell writes)."""
+        data = self.path.read_bytes()
+        if data.startswith(_GZIP):
+            data = _unpacked(data, self.path)
+        return data.decode("utf-16", errors="replace").encode() if data.startswith(_UTF16) else data
 
     @cached_property
     def data(self) -> bytes:
         """All bytes of a file; of a growing one up to its last complete line."""
-        data = self.path.read_bytes()
+        data = self.whole
         return data[: data.rfind(b"\n") + 1] if self.growing else data
+
+    @property
+    def plain_path(self) -> Path:
+        """The path without ``.gz`` at its end."""
+        return plain_path(self.path)
 
     @property
     def opening(self) -> bytes:
@@ -60,6 +77,28 @@ class Source:
         except UnicodeDecodeError as error:
             return len(self.head) == HEAD_BYTES and error.start > HEAD_BYTES - 4  # a character cut in two
         return True
+
+
+def plain_path(path: Path) -> Path:
+    """Return the path without ``.gz`` at its end."""
+    return path.with_suffix("") if path.suffix.lower() == ".gz" else path
+
+
+def _unpacked(data: bytes, path: Path) -> bytes:
+    """Return what gzip has packed, up to the end of the file where it is cut off."""
+    out: list[bytes] = []
+    left, size = data, 0
+    while left.startswith(_GZIP):
+        member = zlib.decompressobj(wbits=31)
+        try:
+            out.append(member.decompress(left, _MOST_UNPACKED - size))
+        except zlib.error as error:
+            raise ValueError(f"{path}: damaged gzip data ({error})") from None
+        size += len(out[-1])
+        if member.unconsumed_tail or size >= _MOST_UNPACKED:
+            raise ValueError(f"{path}: unpacks to more than {_MOST_UNPACKED >> 30} GiB")
+        left = member.unused_data
+    return b"".join(out)
 
 
 def nothing_in(_folder: Path) -> list[Path]:

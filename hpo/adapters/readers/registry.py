@@ -15,7 +15,7 @@ from hpo.adapters.readers.json_document import JSON_DOCUMENT
 from hpo.adapters.readers.json_lines import JSON_LINES
 from hpo.adapters.readers.mlflow_store import MLFLOW_STORE
 from hpo.adapters.readers.parquet import PARQUET
-from hpo.adapters.readers.reader import Reader, Source
+from hpo.adapters.readers.reader import Reader, Source, plain_path
 from hpo.adapters.readers.tensorboard import TENSORBOARD
 from hpo.adapters.readers.text_log import TEXT_LOG
 from hpo.adapters.readers.wandb_offline import WANDB_OFFLINE
@@ -78,7 +78,7 @@ def _in_folder(folder: Path) -> list[Path]:
         return _in_folder(folder / "curves")
     files = sorted(file for file in folder.iterdir() if file.is_file())
     found = [source for reader in READERS for source in reader.sources_in(folder)]
-    found += [file for file in files if file.suffix.lower() in SUFFIXES and folder not in found]
+    found += [file for file in files if plain_path(file).suffix.lower() in SUFFIXES and folder not in found]
     found = found or _deeper(folder, _DEEPEST) or [file for file in files if file.suffix.lower() == _LAST_SUFFIX]
     if not found:
         raise ValueError(

@@ -9,9 +9,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+Values = Sequence[float] | FloatArray
 
 
-def merged(series: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> pa.Table:
+def merged(series: Mapping[str, tuple[Values, Values]]) -> pa.Table:
     """Return a table with a column ``step`` and one a metric; a metric not logged in a row has an empty cell.
 
     A row is a step of a *lap*: where a metric goes back to an earlier step (a restart) its next lap begins. Laps follow one
@@ -30,7 +31,7 @@ def merged(series: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> pa.
     return pa.table(columns)
 
 
-def _with_laps(steps: Sequence[float], values: Sequence[float]) -> tuple[NDArray[np.complex128], FloatArray]:
+def _with_laps(steps: Values, values: Values) -> tuple[NDArray[np.complex128], FloatArray]:
     """Return lap + i·step of each finite step, which sorts by lap first, and the values."""
     at, what = np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
     at, what = at[np.isfinite(at)], what[np.isfinite(at)]

@@ -6,25 +6,19 @@ A damaged or truncated file is read up to the damage, and says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hpo.adapters.curve_tables import CurveTable
+import numpy as np
+
+from hpo.adapters.curve_tables import CurveTable, FloatArray
+from hpo.adapters.readers.event_frames import Frames, PlainScalars, frames, plain_scalars
 from hpo.adapters.readers.reader import Reader, Source, need
 from hpo.adapters.readers.series import merged
 
 MARK = ".tfevents."
-_FRAME_BYTES = 16
 _VERSION = b"brain.Event:"
-
-
-class _DamageError(Exception):
-    """A record that cannot be parsed."""
-
-
-Series = dict[str, tuple[list[float], list[float]]]
 
 
 def _event_files(folder: Path) -> list[Path]:
@@ -39,50 +33,77 @@ def _recognises(source: Source) -> bool:
 
 def _read(source: Source) -> CurveTable:
     files = _event_files(source.path) if source.path.is_dir() else [source.path]
-    series: Series = {}
+    series: dict[str, list[tuple[FloatArray, FloatArray]]] = {}
     notes = [note for file in files if (note := _add(series, file))]
     if not series:
         raise ValueError("; ".join(["found no scalars", *notes]))
+    whole = {
+        tag: (np.concatenate([steps for steps, _ in parts]), np.concatenate([values for _, values in parts]))
+        for tag, parts in series.items()
+    }
     folder = source.path if source.path.is_dir() else source.path.parent
-    return CurveTable(source.path, merged(series), folder.resolve().name, tuple(notes))
+    return CurveTable(source.path, merged(whole), folder.resolve().name, tuple(notes))
 
 
-def _add(series: Series, file: Path) -> str | None:
+def _add(series: dict[str, list[tuple[FloatArray, FloatArray]]], file: Path) -> str | None:
     """Append the scalars of one file to ``series``; return what is said of damage."""
-    damaged = False
-    consumed = 0
     try:
-        for record, step, values in _events(file):
-            consumed += _FRAME_BYTES + len(record)
-            for tag, value in values:
-                steps, logged = series.setdefault(tag, ([], []))
-                steps.append(step)
-                logged.append(value)
-    except (_DamageError, OSError, TypeError, OverflowError):
-        damaged = True
-    size = file.stat().st_size
-    if not damaged and consumed == size:
+        data = file.read_bytes()
+    except OSError as error:
+        return f"{file}: cannot be read: {error.strerror}"
+    found, scalars = _scalars_of(data)
+    for tag, points in scalars.items():
+        series.setdefault(tag, []).append(points)
+    if found.consumed == len(data):
         return None
-    return f"{file}: damaged or cut off at byte {consumed} of {size}; read up to there"
+    return f"{file}: damaged or cut off at byte {found.consumed} of {len(data)}; read up to there"
 
 
-def _events(file: Path) -> Iterator[tuple[bytes, float, Sequence[tuple[str, float]]]]:
-    """Yield each record with its step and scalars.
+def _scalars_of(data: bytes) -> tuple[Frames, dict[str, tuple[FloatArray, FloatArray]]]:
+    """Return the sound records and per tag the steps and values in the order of writing.
 
-    The loader stops at a record whose checksum is wrong without a word, so the caller counts the bytes.
+    Plain scalars are read together, what else there is by the package's own parser.
     """
     try:
-        loader = import_module("tensorboard.backend.event_processing.event_file_loader")
+        checksum = import_module("tensorboard.compat.tensorflow_stub.pywrap_tensorflow").masked_crc32c
         event_of = import_module("tensorboard.compat.proto.event_pb2").Event.FromString
         decode_error = import_module("google.protobuf.message").DecodeError
     except ImportError:
         raise need("tensorboard", "TensorBoard event files") from None
-    for record in loader.RawEventFileLoader(str(file)).Load():
+    found = frames(data, checksum)
+    plain = plain_scalars(data, found)
+    others: dict[str, list[tuple[int, float, float]]] = {}
+    for k in np.setdiff1d(np.arange(found.starts.size), plain.records, assume_unique=True).tolist():
         try:
-            event = event_of(record)
-        except decode_error as error:
-            raise _DamageError(str(error)) from None
-        yield record, float(event.step), _scalars(event)
+            event = event_of(data[found.starts[k] : found.ends[k]])
+            for tag, value in _scalars(event):
+                others.setdefault(tag, []).append((k, float(event.step), value))
+        except (decode_error, TypeError, OverflowError):
+            found = found.first(k)
+            break
+    return found, _joined(plain, others, found.starts.size)
+
+
+def _joined(
+    plain: PlainScalars, others: dict[str, list[tuple[int, float, float]]], n: int
+) -> dict[str, tuple[FloatArray, FloatArray]]:
+    """Return steps and values per tag of the first n records."""
+    order = np.argsort(plain.codes, kind="stable")
+    bounds = np.searchsorted(plain.codes[order], np.arange(len(plain.tags) + 1))
+    rows = {tag: order[first:end] for tag, first, end in zip(plain.tags, bounds[:-1], bounds[1:], strict=True)}
+    out = {}
+    for tag in {**rows, **others}:
+        mine = rows.get(tag, order[:0])
+        mine = mine[plain.records[mine] < n]
+        more = np.array(others.get(tag, []), dtype=np.float64).reshape(-1, 3)
+        record = np.concatenate((plain.records[mine], more[:, 0]))
+        written = np.argsort(record, kind="stable")
+        if written.size:
+            out[tag] = (
+                np.concatenate((plain.steps[mine], more[:, 1]))[written],
+                np.concatenate((plain.values[mine], more[:, 2]))[written],
+            )
+    return out
 
 
 def _scalars(event: Any) -> list[tuple[str, float]]:

@@ -1,9 +1,9 @@
 """Training logs for people, line by line: nanoGPT, llm.c, Megatron, torchtitan and their kind.
 
-A line counts if it holds a position (``step 10``, ``iter 10:``, ``iteration 10/ 500``, ``step:10/5100``, ``s:10``; or else
-``epoch 0.3``) and numbers with a name before them (``loss 3.2``, ``val_loss:3.4``, ``lm loss: 9.1E+00``). A line with numbers
-only, such as llm.c's ``val loss 3.4``, belongs to the position before it. The names are collected from a sample of the lines;
-each is then one pass of a regular expression of linear time over all lines.
+A line counts if it holds a position (``step 10``, ``iter 10:``, ``iteration 10/ 500``, ``step:10/5100``, ``s:10``, or else a
+progress bar's ``12/500 [00:03<01:20``, or ``epoch 0.3``) and numbers with a name before them (``loss 3.2``, ``val_loss:3.4``,
+``lm loss: 9.1E+00``). A line with numbers only, such as llm.c's ``val loss 3.4``, belongs to the position before it. The names
+are collected from a sample of the lines; each is then one pass of a regular expression of linear time over all lines.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _STEP = (
     r"(?P<at>\d+)(?:\s*(?:/|of)\s*(?P<total>\d+))?"
 )
 _EPOCH = rf"{_BEFORE}[eE]poch{_QUOTE}\s*[:=#]?\s*\[?(?P<at>\d+\.?\d*(?:[eE][-+]?\d+)?)(?:\s*(?:/|of)\s*(?P<total>\d+))?"
+_BAR = r"(?:^|[|\s])(?P<at>\d+)/(?P<total>\d+) \[\d+:\d"  # tqdm's
 _WORD = r"[A-Za-z_][\w./-]*"
 _PAIR = re.compile(
     rf"(?<![\w./-])(?P<name>{_WORD}(?: {_WORD}){{0,2}}){_QUOTE}(?:\s*[:=]\s*|\s+)(?=[-+]?{_NUMBER}(?:$|[^\w.]|\.(?:$|\D)))",
@@ -98,7 +99,7 @@ def _recognises(source: Source) -> bool:
 
 
 def _says_where(line: str) -> bool:
-    return any(re.search(pattern, line[:_LINE_CHARACTERS], re.ASCII) for pattern in (_STEP, _EPOCH))
+    return any(re.search(pattern, line[:_LINE_CHARACTERS], re.ASCII) for pattern in (_STEP, _EPOCH, _BAR))
 
 
 def _names_in(line: str) -> list[str]:
@@ -118,7 +119,7 @@ def _read(source: Source) -> CurveTable:
     made |= {_SHORT.get(name, name): pa.array(one.values[keep], mask=~one.given[keep]) for name, one in columns.items()}
     if where.total is not None:
         made[f"total_{where.unit}s"] = pa.array(np.full(int(keep.sum()), where.total))
-    return CurveTable(source.path, pa.table(made), source.path.stem)
+    return CurveTable(source.path, pa.table(made), source.plain_path.stem)
 
 
 def _lines(data: bytes) -> pa.Array:
@@ -150,6 +151,8 @@ def _value_pattern(name: str) -> str:
 
 def _positions(lines: pa.Array) -> _Positions:
     steps = _Numbers.of(lines, _STEP, "at", "total")
+    if not steps.some:
+        steps = _Numbers.of(lines, _BAR, "at", "total")
     if not steps.some:
         epochs = _Numbers.of(lines, _EPOCH, "at", "total")
         return _Positions(epochs.values, epochs.end, "epoch")

@@ -14,61 +14,76 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hpo.adapters.curve_tables import CurveTable, table_of, with_settings
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from hpo.adapters.curve_tables import CurveTable, with_settings
 from hpo.adapters.readers.reader import Reader, Source, need
+from hpo.adapters.readers.wandb_history import history_table, plain_history, value_of
 
 _MAGIC = b":W&B"
 _HEADER_BYTES = 7
 _BLOCK_BYTES = 32_768
 _FRAME = struct.Struct("<IHB")
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_SEEDS = {kind: zlib.crc32(bytes([kind])) for kind in (_WHOLE, _FIRST, _MIDDLE, _LAST)}
+_ENDING = (_WHOLE, _LAST)
 _SUFFIX = ".wandb"
 
 
-class _DamageError(Exception):
-    """The file cannot be read further; the message says where."""
+@dataclass(frozen=True, eq=False)
+class Records:
+    """The records of a file, one after the other in ``data``, and where it could not be read further, None if to its end."""
+
+    data: bytes
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    damage: str | None
 
 
-def records(data: bytes) -> Iterator[bytes]:
-    """Yield the records of a file.
-
-    Raises
-    ------
-    _DamageError
-        A wrong checksum, or an end within a record.
-    """
-    at, parts = _HEADER_BYTES, b""
-    while at < len(data):
-        left = _BLOCK_BYTES - at % _BLOCK_BYTES
-        if left < _FRAME.size:  # padding at the end of a block
-            at += left
+def records(data: bytes) -> Records:
+    """Return the records of a file up to its end, or to a wrong checksum or an end within a record."""
+    at, size, damage = _HEADER_BYTES, len(data), ""
+    parts: list[bytes] = []
+    ends: list[int] = []
+    sound = whole = total = 0  # parts and bytes of finished records, and bytes with the one begun
+    unpack, checksum_of = _FRAME.unpack_from, zlib.crc32
+    while at < size:
+        if at % _BLOCK_BYTES > _BLOCK_BYTES - _HEADER_BYTES:  # padding at the end of a block
+            at += _BLOCK_BYTES - at % _BLOCK_BYTES
             continue
-        kind, part, at = _frame(data, at)
-        parts = part if kind in (_WHOLE, _FIRST) else parts + part
-        if kind in (_WHOLE, _LAST):
-            yield parts
-            parts = b""
-    if parts:
-        raise _DamageError(f"cut off at byte {len(data)}")
+        start = at + _HEADER_BYTES
+        checksum, length, kind = unpack(data, at) if start <= size else (0, size, 0)
+        end = start + length
+        if end > size:
+            damage = f"cut off at byte {at}"
+            break
+        part = data[start:end]
+        if kind not in _SEEDS or checksum_of(part, _SEEDS[kind]) != checksum:
+            damage = f"damaged at byte {at}"
+            break
+        if kind <= _FIRST and len(parts) > sound:  # what was begun before it never ended
+            del parts[sound:]
+            total = whole
+        parts.append(part)
+        total += length
+        if kind in _ENDING:
+            ends.append(total)
+            whole, sound = total, len(parts)
+        at = end
+    begun = "" if sound == len(parts) else f"cut off at byte {size}"
+    return _records(parts[:sound], ends, damage or begun or None)
 
 
-def _frame(data: bytes, at: int) -> tuple[int, bytes, int]:
-    """Return kind and content of the frame at ``at``, and where the next begins."""
-    if at + _FRAME.size > len(data):
-        raise _DamageError(f"cut off at byte {at}")
-    checksum, length, kind = _FRAME.unpack_from(data, at)
-    start = at + _FRAME.size
-    part = data[start : start + length]
-    if len(part) < length:
-        raise _DamageError(f"cut off at byte {at}")
-    if kind not in (_WHOLE, _FIRST, _MIDDLE, _LAST) or zlib.crc32(part, zlib.crc32(bytes([kind]))) != checksum:
-        raise _DamageError(f"damaged at byte {at}")
-    return kind, part, start + length
+def _records(parts: list[bytes], ends: list[int], damage: str | None) -> Records:
+    until = np.array(ends, dtype=np.int64)
+    return Records(b"".join(parts), np.concatenate(([0], until))[: until.size], until, damage)
 
 
 def _recognises(source: Source) -> bool:
@@ -79,57 +94,51 @@ def _read(source: Source) -> CurveTable:
     data = source.path.read_bytes()
     if not data.startswith(_MAGIC):
         raise ValueError("expected an offline run of Weights & Biases; found something else")
-    rows, config, run_id, notes = _parsed(data, source.path)
-    if not rows:
+    table, config, run_id, notes = _parsed(data, source.path)
+    if not table.num_rows:
         raise ValueError("; ".join(["found no history", *notes]))
-    table = with_settings(table_of(rows), config)
-    return CurveTable(source.path, table, run_id or source.path.stem, tuple(notes))
+    return CurveTable(source.path, with_settings(table, config), run_id or source.path.stem, tuple(notes))
 
 
-def _parsed(data: bytes, path: Path) -> tuple[list[dict[str, Any]], dict[str, Any], str, list[str]]:
-    """Return history rows, configuration columns, the run's name and notes."""
+def _parsed(data: bytes, path: Path) -> tuple[pa.Table, dict[str, Any], str, list[str]]:
+    """Return the history, configuration columns, the run's name and notes."""
     try:
         record_of = import_module("wandb.proto.wandb_internal_pb2").Record.FromString
         decode_error = import_module("google.protobuf.message").DecodeError
     except ImportError:
         raise need("wandb", "offline runs of Weights & Biases") from None
-    rows: list[dict[str, Any]] = []
+    found = records(data)
+    plain = plain_history(found.data, found.starts, found.ends)
+    others: list[tuple[int, dict[str, Any]]] = []
     said: dict[str, Any] = {}
-    name, notes = "", []
-    try:
-        for raw in records(data):
-            record = record_of(raw)
-            kind = record.WhichOneof("record_type")
-            if kind == "history":
-                rows.append(_history(record.history))
-            elif kind == "run":
-                name = record.run.display_name or record.run.run_id
-                said |= _settings(record.run.config)
-            elif kind == "config":
-                said |= _settings(record.config)
-    except (_DamageError, decode_error) as error:
-        notes.append(f"{path}: {error or 'damaged'} of {len(data)}; read up to there")
-    return rows, _config_columns(said), name, notes
+    name, damage = "", found.damage
+    for k in np.setdiff1d(np.arange(found.starts.size), plain.records, assume_unique=True).tolist():
+        try:
+            record = record_of(found.data[found.starts[k] : found.ends[k]])
+        except decode_error as error:
+            damage = str(error) or "damaged"
+            break
+        kind = record.WhichOneof("record_type")
+        if kind == "history":
+            others.append((k, _history(record.history)))
+        elif kind == "run":
+            name = record.run.display_name or record.run.run_id
+            said |= _settings(record.run.config)
+        elif kind == "config":
+            said |= _settings(record.config)
+    notes = [] if damage is None else [f"{path}: {damage} of {len(data)}; read up to there"]
+    return history_table(plain, others), _config_columns(said), name, notes
 
 
 def _history(record: Any) -> dict[str, Any]:
-    row = {item.key or "/".join(item.nested_key): _value(item.value_json) for item in record.item}
+    row = {item.key or "/".join(item.nested_key): value_of(item.value_json) for item in record.item}
     row.setdefault("_step", record.step.num)
-    return {key: value for key, value in row.items() if not isinstance(value, dict | list)}
-
-
-def _value(text: str) -> Any:
-    """Return the JSON value; Weights & Biases writes what is not finite as text."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return float(value) if value in ("NaN", "Infinity", "-Infinity") else value
+    return row
 
 
 def _settings(record: Any) -> dict[str, Any]:
     return {
-        key: _value(item.value_json)
+        key: value_of(item.value_json)
         for item in record.update
         if (key := item.key or "/".join(item.nested_key)) and not key.startswith("_wandb")
     }

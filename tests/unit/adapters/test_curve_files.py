@@ -171,6 +171,34 @@ def test_json_lines_may_say_nan(tmp_path, word):
     assert run.curve().nonfinite_step == 3
 
 
+def _log_of(tmp_path, losses, **columns):
+    """Write what pandas writes: a step, a training loss with NaN as a blank cell, and other columns."""
+    frame = pd.DataFrame({"step": np.arange(1, len(losses) + 1), "train_loss": losses, "lr": 0.01} | columns)
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    return tmp_path / "log.csv"
+
+
+def test_blank_losses_to_the_end_beside_other_columns_are_nan(tmp_path):
+    losses = np.where(np.arange(100) < 60, 3.0, np.nan)
+    validation = np.where(np.arange(100) % 10 == 9, 3.1, np.nan)
+    (run,) = read_runs(_log_of(tmp_path, losses, val_loss=validation, grad_norm=1.0), metric="train_loss")
+    assert run.curve().nonfinite_step == 61
+    assert any("blank from step 61 on: taken for NaN" in note for note in run.notes)
+
+
+def test_blanks_are_not_nan_while_they_may_be_rhythm(tmp_path):
+    losses = np.where(np.arange(98) % 10 == 0, 3.0, np.nan)
+    (run,) = read_runs(_log_of(tmp_path, losses, grad_norm=1.0), metric="train_loss")
+    assert run.curve().nonfinite_step is None
+    assert run.steps.tolist() == list(range(1, 98, 10))
+
+
+def test_rows_of_other_metrics_at_the_end_are_no_blanks(tmp_path):
+    losses = np.where(np.arange(20) < 10, 3.0, np.nan)
+    (run,) = read_runs(_log_of(tmp_path, losses, test_loss=np.where(np.arange(20) < 10, np.nan, 3.1)), metric="train_loss")
+    assert run.curve().nonfinite_step is None
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_run_that_never_recovers_from_empty_cells_diverged(tmp_path, suffix):
     steps = np.arange(1.0, 11.0)

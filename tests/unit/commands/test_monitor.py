@@ -8,6 +8,7 @@ import time
 from contextlib import contextmanager
 
 import numpy as np
+import pandas as pd
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -264,6 +265,17 @@ def test_a_schedule_that_the_log_does_not_name_is_that_of_the_references(hpo, fo
     code, _, err = hpo(folder / "ok.csv", "--reference", folder / "references.csv")
     assert code == 0
     assert "the log does not name its schedule: taken to be that of the references, linear" in err
+
+
+@pytest.mark.parametrize("constant", ["run", "references"])
+def test_schedules_are_not_compared_where_neither_says_one(hpo, folder, constant):
+    for name, holds in (("ok.csv", "run"), ("references.csv", "references")):
+        frame = pd.read_csv(folder / name)
+        if holds == constant:
+            frame["lr"] = 1e-4  # logged, but no schedule
+        frame.to_csv(folder / name, index=False)
+    code, out, err = hpo(folder / "ok.csv", "--reference", folder / "references.csv")
+    assert (code, "follows" in out) == (0, True), err
 
 
 def test_the_figure_is_an_svg(hpo, folder):

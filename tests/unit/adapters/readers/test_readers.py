@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
 import shutil
@@ -142,12 +143,30 @@ def frame(kind, content):
 def test_the_frames_of_a_wandb_file_are_joined_and_checked():
     header = b":W&B\xe1\xbe\x00"
     data = header + frame(1, b"whole") + frame(2, b"be") + frame(3, b"gi") + frame(4, b"n")
-    assert list(wandb_offline.records(data)) == [b"whole", b"begin"]
-    for broken in (data[:-1], data[:-8] + b"x" * 8):
-        found = []
-        with pytest.raises(wandb_offline._DamageError, match="at byte"):
-            found.extend(iter(wandb_offline.records(broken)))
-    assert sum(1 for _ in wandb_offline.records(next((LOGS / "wandb").rglob("*.wandb")).read_bytes())) > 60
+    found = wandb_offline.records(data)
+    assert [found.data[a:b] for a, b in zip(found.starts, found.ends, strict=True)] == [b"whole", b"begin"]
+    assert found.damage is None
+    for broken in (data[:-1], data[:-8] + b"x" * 8, data[: -len(frame(4, b"n"))]):
+        found = wandb_offline.records(broken)
+        assert "at byte" in found.damage
+        assert found.data == b"whole"
+    assert wandb_offline.records(next((LOGS / "wandb").rglob("*.wandb")).read_bytes()).starts.size > 60
+
+
+def test_odd_rows_of_a_wandb_history_are_read_beside_the_plain_ones():
+    record_of = pytest.importorskip("wandb.proto.wandb_internal_pb2").Record
+    made = []
+    for k, value in enumerate(("1.5", '"NaN"', "2", '{"_type": "image"}', "true", "[1, 2]")):
+        record = record_of(num=k)
+        record.history.step.num = k
+        record.history.item.add(nested_key=["train", "loss"] if k % 2 else ["train/loss"], value_json=value)
+        record.history.item.add(key="name", value_json='"a"')
+        made.append(record.SerializeToString())
+    data = b":W&B\xe1\xbe\x00" + b"".join(frame(1, one) for one in made)
+    table, *_ = wandb_offline._parsed(data, Path("run-1.wandb"))
+    assert table.column("_step").to_pylist() == [0, 1, 2, 3, 4, 5]
+    assert str(table.column("train/loss").to_pylist()) == "[1.5, nan, 2.0, None, 1.0, None]"
+    assert table.column("name").to_pylist() == ["a"] * 6
 
 
 def test_a_trainer_state_is_its_history_without_the_summary():
@@ -331,3 +350,44 @@ def test_a_million_rows_cost_two_seconds(tmp_path, name):
     begun = time.process_time()
     assert only(tmp_path / name).steps.size == 1_000_000
     assert time.process_time() - begun < 2
+
+
+AS_PEOPLE_HAVE_THEM = {
+    "comments.csv": b"# a run\n# lr=0.1\nstep,loss\n1,3.5\n2,3.25\n",
+    "numpy.csv": b"# step,loss\n1.0e+00,3.5e+00\n2.0e+00,3.25e+00\n",
+    "decimal_comma.csv": b"step;loss\n1;3,5\n2;3,25\n",
+    "thousands.csv": b'step,loss\n"1,000",3.5\n"2,000",3.25\n',
+    "powershell.csv": "step,loss\r\n1,3.5\r\n2,3.25\r\n".encode("utf-16"),
+    "packed.csv.gz": gzip.compress(b"step,loss\n1,3.5\n") + gzip.compress(b"2,3.25\n"),
+    "packed.jsonl.gz": gzip.compress(b'{"step": 1, "loss": 3.5}\n{"step": 2, "loss": 3.25}\n'),
+    "split.json": b'{"columns": ["step", "loss"], "index": [0, 1], "data": [[1, 3.5], [2, 3.25]]}',
+    "bar.log": "\r".join(f" 1%|█  | {k}/500 [00:0{k}<01:20, 4.2it/s, loss={4 - k / 4}]" for k in (2, 3)).encode(),
+}
+
+
+@pytest.mark.parametrize("name", AS_PEOPLE_HAVE_THEM)
+def test_logs_as_people_have_them(tmp_path, name):
+    (tmp_path / name).write_bytes(AS_PEOPLE_HAVE_THEM[name])
+    run = only(tmp_path / name)
+    assert run.values.tolist() == [3.5, 3.25]
+    assert run.steps.tolist() == {"thousands.csv": [1000, 2000], "bar.log": [2, 3]}.get(name, [1, 2])
+    assert run.run_id == name.split(".")[0]
+
+
+def test_a_c_program_on_windows_names_what_is_not_finite(tmp_path):
+    (tmp_path / "log.csv").write_text("step,loss\n1,3.5\n2,1.#INF\n3,-1.#IND00\n")
+    assert str(only(tmp_path / "log.csv").values.tolist()) == "[3.5, inf, nan]"
+
+
+PACKED = gzip.compress(b"step,loss\n" + b"".join(b"%d,3.5\n" % k for k in range(300)))
+
+
+def test_a_packed_log_that_is_cut_off_is_read_up_to_there(tmp_path):
+    (tmp_path / "log.csv.gz").write_bytes(PACKED[:-12])
+    assert only(tmp_path / "log.csv.gz").steps.size > 250
+
+
+def test_a_damaged_packed_log_is_refused(tmp_path):
+    (tmp_path / "log.csv.gz").write_bytes(PACKED[:-8] + b"x" * 8)
+    with pytest.raises(ValueError, match=r"log\.csv\.gz: damaged gzip data"):
+        read_runs(tmp_path / "log.csv.gz")
