@@ -107,7 +107,7 @@ def measure_actors(
     config = tune.TuneConfig(
         metric="loss", mode="min", scheduler=scheduler, search_alg=search, num_samples=n_trials, reuse_actors=True
     )
-    with tempfile.TemporaryDirectory() as folder, _private_ray(n_actors):
+    with tempfile.TemporaryDirectory() as folder, private_ray(n_actors):
         run = tune.RunConfig(name="scale", storage_path=folder, verbose=0, callbacks=[notes])
         tuner = tune.Tuner(_sleeper(trial_s / n_reports, HORIZON // n_reports, curves), tune_config=config, run_config=run)
         began_s = _cpu_s()
@@ -127,7 +127,7 @@ def measure_actors(
 
 
 @contextmanager
-def _private_ray(n_actors: int) -> Iterator[None]:
+def private_ray(n_actors: int) -> Iterator[None]:
     logging.getLogger("ray").setLevel(logging.ERROR)
     ray.init(
         address="local",
