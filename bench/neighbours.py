@@ -5,8 +5,8 @@ over t̂ ≥ 0.2, averaged over 9 % of training and over seeds, nothing subtract
 
     log gap = a − b·log N + c·log TPP + error,    N = √(N₁·N₂),
 
-to the pairs whose context is long enough to leave something to be learned from far back; where it crosses 1 % has an interval from
-the fit (Fieller's: all N at which 1 % is not excluded). Pairs share runs, so that interval is rather too narrow.
+to the pairs whose context is long enough to leave something to be learned from far back; where it crosses 1 % has an interval
+from the fit (Fieller's: all N at which 1 % is not excluded). Pairs share runs, so that interval is rather too narrow.
 
     python -m bench.neighbours --out bench/results
 """
@@ -234,9 +234,12 @@ def neighbours_report(curves: Path, data: Path = OWN_DATA) -> dict[str, Any]:
 
 def neighbours_table(report: dict[str, Any]) -> str:
     """Return the report as Markdown."""
-    lines = [
+    head = (
         "`python -m bench.neighbours`: sizes about four times apart at matched controls. Gap: widest difference of log ℓ over "
-        "t̂ ≥ 0.2, averaged over 9 % of training and over seeds; then the larger size's minus the smaller's at four t̂. All in %.",
+        "t̂ ≥ 0.2, averaged over 9 % of training and over seeds; then the larger size's minus the smaller's at four t̂. In %."
+    )
+    lines = [
+        head,
         "",
         "| runs | sizes | context | TPP | steps | schedule | gap | at .2 | .3 | .5 | .7 | runs |",
         "|---" * 12 + "|",
@@ -249,7 +252,10 @@ def neighbours_table(report: dict[str, Any]) -> str:
             f"| {p['gap_pct']:.2f} | {at} | {p['n_runs']} |"
         )
     _, size, tpp = report["fit"]["coefficients"]
-    lines += ["", f"Long contexts: gap ∝ N^{size:.2f} · TPP^{tpp:.2f}, errors of {report['fit']['sd']:.2f} in log gap. It is 1 %:"]
+    lines += [
+        "",
+        f"Long contexts: gap ∝ N^{size:.2f} · TPP^{tpp:.2f}, errors of {report['fit']['sd']:.2f} in log gap. It is 1 %:",
+    ]
     lines += [
         f"- at {at} tokens per parameter at N = {_short(c['n'])} (90 %: {_short(c['low'])} to {_short(c['high'])}), the "
         "geometric mean of the two sizes"
