@@ -1,8 +1,8 @@
 """Threads a trial, trials at a time, and ``torch.compile``: which default trains most on the cores that there are.
 
-Every choice runs as so many processes at once, each its own trial with so many torch threads; what counts is the tokens that all
-of them train a second, after as many warm-up steps as compiling needs. Choices take turns, round after round, so that a busy machine
-disturbs all alike; the table has medians over rounds, and what compiling took.
+Every choice runs as so many processes at once, each its own trial with so many torch threads; what counts is the tokens that
+all of them train a second, after as many warm-up steps as compiling needs. Choices take turns, round after round, so that a
+busy machine disturbs all alike; the table has medians over rounds, and what compiling took.
 
     python -m bench.loop_choices --widths 36 48 128 --rounds 3
 """
@@ -104,7 +104,8 @@ def _at_once(size: Size, choice: Choice, seconds: float) -> list[dict[str, float
     """Run a choice's processes together."""
     given = json.dumps({"size": asdict(size), "choice": asdict(choice), "seconds": seconds})
     command = [sys.executable, "-m", "bench.loop_choices", "--one", given]
-    started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(choice.n_trials)]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen(command, **pipes) for _ in range(choice.n_trials)]
     told = [process.communicate() for process in started]
     for process, (_, err) in zip(started, told, strict=True):
         if process.returncode != 0:
@@ -114,7 +115,9 @@ def _at_once(size: Size, choice: Choice, seconds: float) -> list[dict[str, float
 
 def choices_table(found: Sequence[dict[str, Any]]) -> str:
     """Return a Markdown table, one row a size and choice, rates against one trial on one thread."""
-    lines = ["| parameters | tokens a step | choice | tokens a second, all trials | against one trial | before the first steps, s |"]
+    lines = [
+        "| parameters | tokens a step | choice | tokens a second, all trials | against one trial | before the first steps, s |"
+    ]
     lines.append("|---" * 6 + "|")
     for one in found:
         size, choice = Size(**one["size"]), Choice(**one["choice"])
