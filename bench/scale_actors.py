@@ -128,6 +128,7 @@ def measure_actors(
 
 @contextmanager
 def private_ray(n_actors: int) -> Iterator[None]:
+    """Start a quiet Ray off the network with so many processors, real or not, and end it afterwards."""
     logging.getLogger("ray").setLevel(logging.ERROR)
     ray.init(
         address="local",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -89,3 +91,10 @@ def test_recorded_curves_are_means_over_the_whole_run(curves_folder):
 def test_a_folder_without_the_recorded_runs_is_told(tmp_path):
     with pytest.raises(ValueError):
         recorded_curves(tmp_path)
+
+
+@pytest.mark.parametrize("module", ["bench.scale", "bench.live_race"])
+def test_ray_is_loaded_after_its_token_has_been_set(module):
+    """Ray reads how it authenticates when it is imported: real actors did not start where that was too early."""
+    code = f"import sys, {module}; raise SystemExit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
