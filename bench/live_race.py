@@ -1,9 +1,10 @@
 """The demo's candidates trained live by the peers' own engines, against our sweep of the same seed.
 
-:mod:`bench.race` plays recorded curves; here everything is real: Ray's ASHA in a ``tune.Tuner``, Optuna's pruners in a study that
-two processes work on, each training the very candidates, weights and data order of a verified sweep of ``hpo bench own-demo``. Ours
-is that sweep, its look judged again by the present model. What counts is the first trial to *finish* with a loss within so many
-per cent of the best candidate's, and the tokens trained by then over all candidates, in shares of training them all.
+:mod:`bench.race` plays recorded curves; here everything is real: Ray's ASHA in a ``tune.Tuner``, Optuna's pruners in a study
+that two processes work on, each training the very candidates, weights and data order of a verified sweep of ``hpo bench own-
+demo``. Ours is that sweep, its look judged again by the present model. What counts is the first trial to *finish* with a loss
+within so many per cent of the best candidate's, and the tokens trained by then over all candidates, in shares of training
+them all.
 
     hpo bench own-demo && python -m bench.live_race
 """
@@ -192,7 +193,7 @@ def candidates_of(run: Path) -> list[Candidate]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train what is missing, and write and print the table."""
-    parser = argparse.ArgumentParser(prog="bench.live_race", description="The demo's candidates trained live under peers' rules.")
+    parser = argparse.ArgumentParser(prog="bench.live_race", description="The demo's candidates, trained live by peers.")
     parser.add_argument("--demo", type=Path, default=Path("runs/own-demo"), help="verified sweeps of hpo bench own-demo")
     parser.add_argument("--runs", type=Path, default=Path("runs/live-race"), help="what the peers trained; not trained again")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])

@@ -72,7 +72,7 @@ def read_events(path: Path, whole: float) -> tuple[list[Finished], float, float]
 
 
 def _paid(finished: Sequence[Finished], spent: float, best: float, proxies: float = 0.0) -> dict[str, Any]:
-    """Return the share at which each loss was reached; a rule that never does pays what it spent and the whole sweep besides."""
+    """Return the share at which each loss was reached; a rule that never does is charged the whole sweep besides."""
     row: dict[str, Any] = {"spent": spent, "proxies": proxies}
     for within in WITHIN_PCT:
         good = (one.share for one in finished if one.loss <= best * (1 + within / 100 + TIE))
@@ -104,8 +104,8 @@ def live_race_table(found: Sequence[Mapping[str, Any]]) -> str:
     names = ["the best", *(f"within {within:g} %" for within in WITHIN_PCT[1:])]
     head = (
         f"`python -m bench.live_race`: {found[0]['n_candidates']} candidates of the demo, trained live on two workers; "
-        f"seeds {', '.join(str(one['seed']) for one in found)}. Tokens until a trial as good has finished, in % of training all "
-        "candidates; a rule that stops all such trials is charged the whole sweep besides. Proxies are FLOPs, in the same unit."
+        f"seeds {', '.join(str(one['seed']) for one in found)}. Tokens until a trial as good has finished, in % of training "
+        "all candidates; a rule that stops all such trials is charged the whole sweep besides. Proxies in the same unit."
     )
     lines = [head, "", f"| rule | {' | '.join(f'{name} | missed' for name in names)} | spent in all | proxies | regret, % |"]
     lines.append("|---" * (2 * len(names) + 4) + "|")

@@ -139,6 +139,7 @@ def judged_again(path: Path, seed: int) -> dict[str, Any]:
 
 
 def judgement_of(plan: Plan, runs: RunsOnDisk) -> Judgement:
+    """Return the present model's judgement of all candidates at the stopping fraction, learned from the proxies."""
     model = CollapseModel.fit([runs.curve(run) for run in plan.proxies])
     curves = [runs.curve(run, run.stop_step) for run in plan.candidates]
     return judge(model, curves, range(len(curves)), stopping_settings(plan), plan.config.seed)

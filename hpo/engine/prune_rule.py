@@ -1,8 +1,8 @@
 """The rule ``prune``: every candidate starts when there is room for it, and is stopped when its forecast cannot win.
 
 Proxies start first. As they end, the candidates still waiting are put in the order in which the proxies so far liked their
-settings, so that a good one is finished early; once all have ended, the model is fitted on them, and every candidate is judged as
-it reports (:mod:`hpo.engine.live_judge`). Without proxies the candidates learn from those that have finished.
+settings, so that a good one is finished early; once all have ended, the model is fitted on them, and every candidate is judged
+as it reports (:mod:`hpo.engine.live_judge`). Without proxies the candidates learn from those that have finished.
 """
 
 from __future__ import annotations
