@@ -1,10 +1,10 @@
 """What a sweep costs besides the training: the same trials in a sweep, and by themselves in one process.
 
-Both train the same function for the same number of steps, one trial after the other on one core, in turns; with ``--together`` at
-the same time, which tells more on a machine that is busy with other things, as they then disturb both alike. The sweep's own is everything: starting Ray is told apart, as it happens once; then the reports,
-the log of every step, checkpoints, the study, the decisions, and the time from one trial's end to the next one's first step.
-Wall-clock is what users wait for, and is noisy on a busy machine; the trial's processor time says what the worker did besides
-training.
+Both train the same function for the same number of steps, one trial after the other on one core, in turns; with
+``--together`` at the same time, which tells more on a machine that is busy with other things, as they then disturb both
+alike. The sweep's own is everything: starting Ray is told apart, as it happens once; then the reports, the log of every step,
+checkpoints, the study, the decisions, and the time from one trial's end to the next one's first step. Wall-clock is what
+users wait for, and is noisy on a busy machine; the trial's processor time says what the worker did besides training.
 
     python -m bench.overhead --trial-s 60 --trials 3 --repeats 2 --together
 """
