@@ -48,6 +48,8 @@ class Actors:
     Attributes
     ----------
     n_actors, n_trials, n_reports, n_stopped : int
+    is_plain : bool
+        Under Ray's own scheduler and search.
     report_ms : float
         The driver's processor time a report, Ray's part and all else included.
     decided_p50_s, decided_p99_s : float
@@ -70,6 +72,7 @@ class Actors:
     next_start_s: float
     bytes_per_trial: float
     utilisation: float
+    is_plain: bool = False
 
 
 class _Notes(tune.Callback):
@@ -127,6 +130,7 @@ def measure_actors(
         n_reports=len(notes.reports),
         n_stopped=sum((ours.decision(t) or _NONE).pruned for t in {note["trial"] for note in notes.reports}),
         report_ms=1e3 * spent_s / max(1, len(notes.reports)),
+        is_plain=is_plain,
         bytes_per_trial=(half[-1] - half[0]) / max(1, len(half) - 1),
         **_waits(notes.reports),
     )
