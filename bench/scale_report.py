@@ -60,7 +60,7 @@ def write_actors(folder: Path, found: Found) -> None:
     ordered = sorted([*found, *kept], key=lambda m: (m["n_actors"], m["is_plain"]))
     write_json(known, ordered)
     about = (
-        "`python -m bench.scale --actors … --trials … --out bench/results`, with `--plain` for Ray's own scheduler and search:\n"
+        "`python -m bench.scale --actors … --trials … --out bench/results`, with `--plain` for Ray's scheduler and search:\n"
         "real actors, which only sleep and report recorded curves. Milliseconds are all of the driver's processor time, Ray's\n"
         "included; kB a trial is how what the driver holds grows over the second half of the trials, in pages, so few trials\n"
         "tell it badly."
