@@ -127,6 +127,7 @@ def own_pairs(data: Path = OWN_DATA) -> list[Pair]:
         ("ours", matched, 4),
         ("ours, half the batch at 24k", [*half, *middle] if half else [], 4),
         ("ours", [run for run in extra if run.group == "context"], 5),
+        ("ours", [run for run in extra if run.group == "longer"], 4),
         ("ours", sweep, 64),
     ]
     return [
@@ -303,7 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.neighbours", description="From which size on a family collapses within 1 %.")
     parser.add_argument("--curves", type=Path, default=Path(os.environ.get("HPO_CURVES", "../shared/curves")))
     parser.add_argument("--data", type=Path, default=OWN_DATA, help="folder of our own curves")
-    parser.add_argument("--train", type=Path, metavar="RUNS", help="first train our further pairs in this folder (an hour)")
+    parser.add_argument("--train", type=Path, metavar="RUNS", help="first train our further pairs in this folder (two hours)")
     parser.add_argument("--minutes", type=float, help="with --train: leave after about this long; the next call goes on")
     parser.add_argument("--out", type=Path, help="folder for neighbours.md, .svg and .json")
     parser.add_argument("--json", action="store_true")

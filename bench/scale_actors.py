@@ -103,8 +103,6 @@ def measure_actors(
 
     With ``is_plain`` under Ray's own scheduler, which stops nothing, and its own search: what Ray's driver takes without us.
     """
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     space = {
         "lr": optuna.distributions.FloatDistribution(1e-4, 1e-1, log=True),
@@ -140,6 +138,8 @@ def measure_actors(
 @contextmanager
 def private_ray(n_actors: int) -> Iterator[None]:
     """Start a quiet Ray off the network with so many processors, real or not, and end it afterwards."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     logging.getLogger("ray").setLevel(logging.ERROR)
     ray.init(
         address="local",
