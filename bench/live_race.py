@@ -197,25 +197,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--demo", type=Path, default=Path("runs/own-demo"), help="verified sweeps of hpo bench own-demo")
     parser.add_argument("--runs", type=Path, default=Path("runs/live-race"), help="what the peers trained; not trained again")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--play", type=int, nargs="*", default=[], help="seeds whose training is also played to all rules")
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=PEERS)
     parser.add_argument("--out", type=Path, help="folder for live_race.md and live_race.json")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     for name, value in (("RAY_AUTH_MODE", "token"), ("RAY_AUTH_TOKEN", secrets.token_hex(32))):
         os.environ.setdefault(name, value)  # else Ray keeps a token in the home folder
-    found = []
+    found: list[dict[str, Any]] = []
+    for seed in sorted({*given.seeds, *given.play}):
+        if not is_verified(given.demo / f"seed-{seed}"):
+            parser.error(f"--demo {given.demo}: expected seed {seed} trained and verified, by hpo bench own-demo")
     for seed in given.seeds:
         demo = given.demo / f"seed-{seed}"
-        if not is_verified(demo):
-            parser.error(f"--demo {demo}: expected a sweep trained and verified; run hpo bench own-demo --runs {given.demo}")
         for peer in given.peers:
             run_peer(peer, candidates_of(demo), given.runs / f"seed-{seed}" / peer)
             print(f"seed {seed}: {peer} has ended", file=sys.stderr, flush=True)
         found.append(race_of_seed(seed, demo, {peer: given.runs / f"seed-{seed}" / peer for peer in given.peers}))
+    told: dict[str, Any] = {"live": found}
+    text = live_race_table(found)
+    if given.play:
+        from bench.live_race_play import played  # loads Ray: only once the peers have their token
+        from bench.race import race_table
+
+        told["played"] = played(given.demo, given.play)
+        text += "\n\nThe same training played to all rules, seeds " + ", ".join(map(str, given.play)) + ":\n\n"
+        text += race_table(told["played"])
     if given.out is not None:
-        write_json(given.out / "live_race.json", found)
-        write_text(given.out / "live_race.md", live_race_table(found) + "\n")
-    print(json.dumps(found, indent=1, allow_nan=False) if given.json else live_race_table(found))
+        write_json(given.out / "live_race.json", told)
+        write_text(given.out / "live_race.md", text + "\n")
+    print(json.dumps(told, indent=1, allow_nan=False) if given.json else text)
     return 0
 
 

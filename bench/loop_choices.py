@@ -93,11 +93,16 @@ def measure(sizes: Sequence[Size], n_rounds: int, seconds: float) -> list[dict[s
             for choice in CHOICES:
                 last[choice] = _at_once(size, choice, seconds)
                 rates[choice].append(sum(one["tokens_a_second"] for one in last[choice]))
+                _say(size, choice, rates[choice][-1])
         for choice in CHOICES:
             row = {"tokens_a_second": statistics.median(rates[choice]), "rounds": rates[choice]}
             about = {"warm_s": max(one["warm_s"] for one in last[choice]), "n_params": int(last[choice][0]["n_params"])}
             found.append({"size": asdict(size), "choice": asdict(choice), **row, **about})
     return found
+
+
+def _say(size: Size, choice: Choice, rate: float) -> None:
+    print(f"width {size.width}, {choice.in_words}: {rate:,.0f} tokens a second", file=sys.stderr, flush=True)
 
 
 def _at_once(size: Size, choice: Choice, seconds: float) -> list[dict[str, float]]:

@@ -25,7 +25,8 @@ SPACE = {"parameters": {"lr": {"type": "float", "low": 1e-3, "high": 1e-1, "log"
 def verified_sweep(tmp_path_factory):
     """Return the folder of a sweep whose candidates were all trained, and their final losses by number."""
     folder = tmp_path_factory.mktemp("race") / "seed-0"
-    sweep_here(folder, config(search={"space": SPACE}, stopping={"at": 0.2, "keep_max": 2}), verify=True)
+    made = config(search={"space": SPACE}, stopping={"at": 0.2, "keep_max": 2}, metric="val_loss")
+    sweep_here(folder, {**made, "target": {**made["target"], "val_every": 2, "nan_above": 1.0}}, verify=True)
     plan = plan_sweep(RunFolder(folder).read_config())
     finals = finals_of(plan, RunsOnDisk(plan, RunFolder(folder)))
     return folder, {number: finals[run.name] for number, run in enumerate(plan.candidates) if run.name in finals}
@@ -108,3 +109,14 @@ def test_a_rule_that_stops_the_best_is_charged_the_whole_sweep_besides(verified_
     assert rules["select"]["proxies"] > 0
     table = live_race_table([found])
     assert table.count("\n| ") == 1 + len(rules)
+
+
+def test_verified_sweeps_are_played_to_all_rules(verified_sweep):
+    from bench.live_race_play import RULES, played
+
+    demo, finals = verified_sweep
+    found = played(demo.parent, [0])
+    assert set(found["summary"]) == set(RULES)
+    assert found["tasks"][0]["n_targets"] == len(finals)
+    assert found["summary"]["everything"]["missed_0"] == 0.0
+    assert found["summary"]["select_20"]["references"] > 0
