@@ -1,12 +1,12 @@
 """What a sweep costs besides the training: the same trials in a sweep, and by themselves in one process.
 
-Both train the same function for the same number of steps, one trial after the other on one core, in turns, so that a busy
-machine disturbs both alike. The sweep's own is everything: starting Ray is told apart, as it happens once; then the reports,
-the log of every step, checkpoints, the study, the decisions, and the time from one trial's end to the next one's first step.
-Wall-clock is what users wait for, and is noisy on a busy machine; the trial's processor time says what the worker did besides
-training.
+Both train the same function for the same number of steps, one trial after the other on one core, in turns; with
+``--together`` at the same time, which tells more on a machine that is busy with other things, as they then disturb both
+alike. The sweep's own is everything: starting Ray is told apart, as it happens once; then the reports, the log of every step,
+checkpoints, the study, the decisions, and the time from one trial's end to the next one's first step. Wall-clock is what
+users wait for, and is noisy on a busy machine; the trial's processor time says what the worker did besides training.
 
-    python -m bench.overhead --trial-s 60 --trials 3 --repeats 2
+    python -m bench.overhead --trial-s 60 --trials 3 --repeats 2 --together
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +74,7 @@ def train(settings: Mapping[str, Any], session: Session) -> None:
         notes.write(json.dumps(line) + "\n")
 
 
-def measure(trial_s: float, n_trials: int, n_repeats: int) -> dict[str, Any]:
+def measure(trial_s: float, n_trials: int, n_repeats: int, *, is_together: bool = False) -> dict[str, Any]:
     """Return the medians over repeats, and every repeat.
 
     Raises
@@ -85,8 +87,9 @@ def measure(trial_s: float, n_trials: int, n_repeats: int) -> dict[str, Any]:
     repeats = []
     for _ in range(n_repeats):
         with tempfile.TemporaryDirectory() as folder:
-            alone = _alone(settings, n_trials, Path(folder))
-            repeats.append({"alone": alone, "sweep": _swept(settings, n_trials, Path(folder))})
+            repeats.append(_both(settings, n_trials, Path(folder), is_together=is_together))
+        ratio = repeats[-1]["sweep"]["wall_s"] / repeats[-1]["alone"]["wall_s"]
+        print(f"{len(repeats)} of {n_repeats}: wall-clock, sweep / alone {ratio:.3f}", file=sys.stderr, flush=True)
     over = {
         "wall_ratio": [r["sweep"]["wall_s"] / r["alone"]["wall_s"] for r in repeats],
         "cpu_ratio": [r["sweep"]["cpu_s"] / r["alone"]["cpu_s"] for r in repeats],
@@ -109,6 +112,17 @@ def _products_a_step() -> int:
 def _rotation() -> NDArray[np.float64]:
     """Return a matrix that no number of products makes large or small."""
     return np.asarray(np.linalg.qr(np.random.default_rng(0).standard_normal((_SIZE, _SIZE))).Q, dtype=np.float64)
+
+
+def _both(settings: Mapping[str, Any], n_trials: int, folder: Path, *, is_together: bool) -> dict[str, Any]:
+    """Train alone and in a sweep, one after the other, or both at once."""
+    if not is_together:
+        alone = _alone(settings, n_trials, folder)
+        return {"alone": alone, "sweep": _swept(settings, n_trials, folder)}
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        other = pool.submit(_alone, settings, n_trials, folder)
+        swept = _swept(settings, n_trials, folder)
+        return {"alone": other.result(), "sweep": swept}
 
 
 def _alone(settings: Mapping[str, Any], n_trials: int, folder: Path) -> dict[str, Any]:
@@ -159,9 +173,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trial-s", type=float, default=60.0, help="seconds that a trial trains by itself, about")
     parser.add_argument("--trials", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--together", action="store_true", help="both at the same time, on two cores")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
-    found = measure(given.trial_s, given.trials, given.repeats)
+    found = measure(given.trial_s, given.trials, given.repeats, is_together=given.together)
     print(json.dumps(found, indent=1) if given.json else "\n".join(_lines(found)))
     return 0
 

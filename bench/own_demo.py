@@ -109,8 +109,8 @@ def judged_again(path: Path, seed: int) -> dict[str, Any]:
     folder = RunFolder(path.absolute())
     plan = plan_sweep(folder.read_config())
     runs = RunsOnDisk(plan, folder)
-    finals = _finals(plan, runs)
-    judgement = _judgement(plan, runs)
+    finals = finals_of(plan, runs)
+    judgement = judgement_of(plan, runs)
     kept = [verdict for verdict in judgement.kept if verdict.run in finals]
     winner = min(kept, key=lambda verdict: finals[verdict.run])
     picks = {
@@ -120,7 +120,7 @@ def judged_again(path: Path, seed: int) -> dict[str, Any]:
     }
     forecasts = {v.run: v.forecast for v in judgement.verdicts if v.forecast["final_loss"] is not None and v.run in finals}
     best = min(finals.values())
-    saved = _saved(plan, runs, [verdict.run for verdict in judgement.kept])
+    saved = saved_fraction(plan, runs, [verdict.run for verdict in judgement.kept])
     return {
         "seed": seed,
         "regret_pct": {rule: error_pct(finals.get(name or ""), best) for rule, name in picks.items()},
@@ -138,13 +138,14 @@ def judged_again(path: Path, seed: int) -> dict[str, Any]:
     }
 
 
-def _judgement(plan: Plan, runs: RunsOnDisk) -> Judgement:
+def judgement_of(plan: Plan, runs: RunsOnDisk) -> Judgement:
+    """Return the present model's judgement of all candidates at the stopping fraction, learned from the proxies."""
     model = CollapseModel.fit([runs.curve(run) for run in plan.proxies])
     curves = [runs.curve(run, run.stop_step) for run in plan.candidates]
     return judge(model, curves, range(len(curves)), stopping_settings(plan), plan.config.seed)
 
 
-def _finals(plan: Plan, runs: RunsOnDisk) -> dict[str, float]:
+def finals_of(plan: Plan, runs: RunsOnDisk) -> dict[str, float]:
     """Return every candidate's final loss by name, of its verification where it was stopped."""
     found = {}
     for run in plan.candidates:
@@ -155,7 +156,7 @@ def _finals(plan: Plan, runs: RunsOnDisk) -> dict[str, float]:
 
 
 def _missing(plan: Plan, runs: RunsOnDisk) -> list[str]:
-    finals = _finals(plan, runs)
+    finals = finals_of(plan, runs)
     return [run.name for run in plan.candidates if run.name not in finals and not _diverged(runs, run)]
 
 
@@ -163,7 +164,7 @@ def _diverged(runs: RunsOnDisk, run: Any) -> bool:
     return runs.has_status(run, "diverged")
 
 
-def _saved(plan: Plan, runs: RunsOnDisk, kept: Sequence[str]) -> float:
+def saved_fraction(plan: Plan, runs: RunsOnDisk, kept: Sequence[str]) -> float:
     """Return the share of the full sweep's FLOPs that is saved when these go on, proxies counted."""
     ended = {run.name: runs.steps(run) for run in (*plan.proxies, *plan.candidates) if _diverged(runs, run)}
     steps = {run.name: run.stop_step for run in (*plan.proxies, *plan.candidates)}

@@ -22,7 +22,7 @@ from bench.asynchronous import Clock, sweeps_of
 from bench.choice import require_known
 from bench.peer_rules import OPTUNA_PRUNERS, RayAsha, optuna_rule
 from bench.protocol import Protocol
-from bench.records import load_records
+from bench.records import Record, load_records
 from bench.rules import Prune
 from bench.rungs import Phase, climbing, everything, quarter
 from bench.scores import TIE
@@ -80,10 +80,17 @@ def race(folder: Path, protocol: Protocol, clock: Clock | None = None, rules: Se
     ValueError
         Unknown rule, missing file, or a protocol that does not fit the file: one line.
     """
-    clock = clock or Clock()
     require_known("rules", rules, RACERS)
+    return race_records(load_records(folder, protocol), protocol, clock, rules)
+
+
+def race_records(
+    records: Sequence[Record], protocol: Protocol, clock: Clock | None = None, rules: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the result of the race over records that are in hand."""
+    clock = clock or Clock()
     chosen = [RACERS[name] for name in rules or RACERS]
-    tasks = [t for t in make_tasks(protocol, load_records(folder, protocol))[0] if len(t.targets) > 1]
+    tasks = [t for t in make_tasks(protocol, records)[0] if len(t.targets) > 1]
     rows = [{racer.name: _mean(_runs(protocol, task, racer, clock)) for racer in chosen} for task in tasks]
     return {
         "protocol": protocol.model_dump(),

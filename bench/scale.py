@@ -26,7 +26,7 @@ import numpy as np
 import optuna
 from numpy.typing import NDArray
 
-from bench.scale_report import actors_lines, scale_lines, write_scale
+from bench.scale_report import actors_lines, scale_lines, write_actors, write_scale
 from bench.scale_simulated import HORIZON, Load, SimulatedSweep
 from hpo.adapters.curve_files import read_runs
 
@@ -84,10 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--reports", type=int, default=HORIZON, help="reports of a whole trial")
     parser.add_argument("--ray-ms", type=float, default=2.5, help="what Ray's driver adds to each report")
     parser.add_argument("--actors", type=int, help="so many real Ray actors on this machine instead of simulated workers")
+    parser.add_argument("--plain", action="store_true", help="with --actors: Ray's own scheduler and search, to compare")
     parser.add_argument("--curves", type=Path, default=Path(os.environ.get("HPO_CURVES", "../shared/curves")))
     parser.add_argument("--trace-memory", action="store_true", help="count allocations, which takes as much time again")
     parser.add_argument("--progress", action="store_true", help="say on stderr how far it has come")
-    parser.add_argument("--out", type=Path, help="folder for scale.md and scale.svg")
+    parser.add_argument("--out", type=Path, help="folder for scale.md and scale.svg, or for scale_actors.md")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     try:
@@ -113,7 +114,10 @@ def _print_actors(given: argparse.Namespace, curves: NDArray[np.float64]) -> int
         os.environ.setdefault(name, value)  # else Ray keeps a token in the home folder
     from bench.scale_actors import measure_actors
 
-    found = [measure_actors(given.actors, n, given.trial_s, given.reports, curves) for n in given.trials]
+    shape = given.trial_s, given.reports, curves
+    found = [measure_actors(given.actors, n, *shape, is_plain=given.plain) for n in given.trials]
+    if given.out is not None:
+        write_actors(given.out, found)
     print(json.dumps(found, indent=2) if given.json else "\n".join(actors_lines(found)))
     return 0
 

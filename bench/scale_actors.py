@@ -23,6 +23,8 @@ import optuna
 import ray
 from numpy.typing import NDArray
 from ray import tune
+from ray.tune.schedulers import FIFOScheduler
+from ray.tune.search.optuna import OptunaSearch
 
 from bench.scale_simulated import HORIZON, SEED, SPREAD, held_bytes
 from hpo.adapters.ray_scheduler import CollapseScheduler
@@ -46,6 +48,8 @@ class Actors:
     Attributes
     ----------
     n_actors, n_trials, n_reports, n_stopped : int
+    is_plain : bool
+        Under Ray's own scheduler and search.
     report_ms : float
         The driver's processor time a report, Ray's part and all else included.
     decided_p50_s, decided_p99_s : float
@@ -68,6 +72,7 @@ class Actors:
     next_start_s: float
     bytes_per_trial: float
     utilisation: float
+    is_plain: bool = False
 
 
 class _Notes(tune.Callback):
@@ -92,22 +97,25 @@ class _Notes(tune.Callback):
 
 
 def measure_actors(
-    n_actors: int, n_trials: int, trial_s: float, n_reports: int, curves: NDArray[np.float64]
+    n_actors: int, n_trials: int, trial_s: float, n_reports: int, curves: NDArray[np.float64], *, is_plain: bool = False
 ) -> Mapping[str, Any]:
-    """Run ``n_trials`` of ``trial_s`` seconds on so many actors of a private Ray on this machine; return :class:`Actors`."""
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    """Run ``n_trials`` of ``trial_s`` seconds on so many actors of a private Ray on this machine; return :class:`Actors`.
+
+    With ``is_plain`` under Ray's own scheduler, which stops nothing, and its own search: what Ray's driver takes without us.
+    """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     space = {
         "lr": optuna.distributions.FloatDistribution(1e-4, 1e-1, log=True),
         "curve": optuna.distributions.IntDistribution(0, len(curves) - 1),
     }
-    search = CollapseSearch(space, metric="loss", mode="min", sampler=optuna.samplers.RandomSampler(seed=SEED))
-    scheduler, notes = CollapseScheduler(metric="loss", mode="min", time_attr="step", total=HORIZON), _Notes()
+    make: Any = OptunaSearch if is_plain else CollapseSearch
+    search = make(space, metric="loss", mode="min", sampler=optuna.samplers.RandomSampler(seed=SEED))
+    ours, notes = CollapseScheduler(metric="loss", mode="min", time_attr="step", total=HORIZON), _Notes()
+    scheduler = FIFOScheduler() if is_plain else ours  # type: ignore[no-untyped-call]
     config = tune.TuneConfig(
         metric="loss", mode="min", scheduler=scheduler, search_alg=search, num_samples=n_trials, reuse_actors=True
     )
-    with tempfile.TemporaryDirectory() as folder, _private_ray(n_actors):
+    with tempfile.TemporaryDirectory() as folder, private_ray(n_actors):
         run = tune.RunConfig(name="scale", storage_path=folder, verbose=0, callbacks=[notes])
         tuner = tune.Tuner(_sleeper(trial_s / n_reports, HORIZON // n_reports, curves), tune_config=config, run_config=run)
         began_s = _cpu_s()
@@ -118,8 +126,9 @@ def measure_actors(
         n_actors=n_actors,
         n_trials=n_trials,
         n_reports=len(notes.reports),
-        n_stopped=sum((scheduler.decision(t) or _NONE).pruned for t in {note["trial"] for note in notes.reports}),
+        n_stopped=sum((ours.decision(t) or _NONE).pruned for t in {note["trial"] for note in notes.reports}),
         report_ms=1e3 * spent_s / max(1, len(notes.reports)),
+        is_plain=is_plain,
         bytes_per_trial=(half[-1] - half[0]) / max(1, len(half) - 1),
         **_waits(notes.reports),
     )
@@ -127,7 +136,10 @@ def measure_actors(
 
 
 @contextmanager
-def _private_ray(n_actors: int) -> Iterator[None]:
+def private_ray(n_actors: int) -> Iterator[None]:
+    """Start a quiet Ray off the network with so many processors, real or not, and end it afterwards."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     logging.getLogger("ray").setLevel(logging.ERROR)
     ray.init(
         address="local",

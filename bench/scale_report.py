@@ -37,17 +37,35 @@ def scale_lines(found: Found) -> list[str]:
 
 def actors_lines(found: Found) -> list[str]:
     """Return a Markdown table of real actors, one row a measurement."""
-    lines = [
-        "| actors | trials | reports | driver ms a report | answer s (p50, p99) | next start s | kB a trial | utilisation |"
-    ]
-    lines.append("|---|---|---|---|---|---|---|---|")
+    lines = ["| actors | under | trials | stopped | reports | driver ms a report | answer s (p50, p99) | next start s "]
+    lines[0] += "| kB a trial | utilisation |"
+    lines.append("|---" * 10 + "|")
     for m in found:
         waits = f"{m['decided_p50_s']:.3f}, {m['decided_p99_s']:.3f}"
         lines.append(
-            f"| {m['n_actors']} | {m['n_trials']} | {m['n_reports']} | {m['report_ms']:.2f} | {waits} "
+            f"| {m['n_actors']} | {'Ray alone' if m['is_plain'] else 'ours'} | {m['n_trials']} | {m['n_stopped']} "
+            f"| {m['n_reports']} | {m['report_ms']:.2f} | {waits} "
             f"| {m['next_start_s']:.2f} | {m['bytes_per_trial'] / 1e3:.1f} | {m['utilisation']:.1%} |"
         )
     return lines
+
+
+def write_actors(folder: Path, found: Found) -> None:
+    """Write ``scale_actors.json`` and ``.md``: what was found now, and of other numbers of actors before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    known = folder / "scale_actors.json"
+    before = json.loads(known.read_text(encoding="utf-8")) if known.exists() else []
+    new = {(m["n_actors"], m["is_plain"]) for m in found}
+    kept = [m for m in before if (m["n_actors"], m["is_plain"]) not in new]
+    ordered = sorted([*found, *kept], key=lambda m: (m["n_actors"], m["is_plain"]))
+    write_json(known, ordered)
+    about = (
+        "`python -m bench.scale --actors … --trials … --out bench/results`, with `--plain` for Ray's scheduler and search:\n"
+        "real actors, which only sleep and report recorded curves. Milliseconds are all of the driver's processor time, Ray's\n"
+        "included; kB a trial is how what the driver holds grows over the second half of the trials, in pages, so few trials\n"
+        "tell it badly."
+    )
+    write_text(folder / "scale_actors.md", "\n".join(["# Real actors", "", about, "", *actors_lines(ordered), ""]))
 
 
 def scale_figure(found: Found) -> str:

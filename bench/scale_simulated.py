@@ -20,9 +20,6 @@ import numpy as np
 import optuna
 from numpy.typing import NDArray
 
-from hpo.adapters.ray_scheduler import CollapseScheduler
-from hpo.adapters.ray_search import CollapseSearch
-
 SEED = 0
 HORIZON = 100
 SPREAD = 0.03
@@ -122,6 +119,9 @@ class SimulatedSweep:
     def __init__(
         self, load: Load, curves: NDArray[np.float64], log: Path, *, traces_memory: bool = False, tells: bool = False
     ) -> None:
+        from hpo.adapters.ray_scheduler import CollapseScheduler  # loads Ray, for which real actors need a token set before
+        from hpo.adapters.ray_search import CollapseSearch
+
         self._load, self._curves = load, curves
         self._rng = np.random.default_rng(SEED)
         space = {"lr": optuna.distributions.FloatDistribution(1e-4, 1e-1, log=True)}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -20,7 +19,7 @@ from hpo.commands import add_commands
 from hpo.commands.output import fail as _fail
 from hpo.commands.output import print_json as _print_json
 from hpo.commands.output import speak_any_encoding
-from hpo.commands.reading import LearningRate, Loss, Step, Tokens, say_notes
+from hpo.commands.reading import LearningRate, Loss, Step, Tokens, Total, say_notes, with_total
 
 if TYPE_CHECKING:
     from hpo.adapters.curve_column_names import Columns
@@ -40,9 +39,6 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 RunId = Annotated[str | None, typer.Option("--run", metavar="ID", help="Only the run of this id.")]
-Total = Annotated[
-    str | None, typer.Option("--total", metavar="STEPS|last", help="Steps of the whole run, where its file does not say.")
-]
 
 
 def main() -> None:
@@ -332,25 +328,9 @@ def _read_runs(paths: list[str], total: str | None, run: str | None, columns: Co
     from hpo.adapters.curve_files import read_runs
 
     try:
-        horizon = _horizon(total)
-        runs = read_runs(paths, run=run, columns=columns)
+        return with_total(read_runs(paths, run=run, columns=columns), total)
     except ValueError as error:
         _fail(str(error), 2)
-    if total is None:
-        return runs
-    return [r if r.horizon is not None else replace(r, horizon=horizon or float(r.steps[-1])) for r in runs]
-
-
-def _horizon(total: str | None) -> float | None:
-    if total is None or total == "last":
-        return None
-    try:
-        number = float(total)
-    except ValueError:
-        number = float("nan")
-    if not 0 < number < float("inf"):
-        raise ValueError(f"--total: expected a number of steps above 0, or last; found {total}")
-    return number
 
 
 def _forecast_record(made: Forecast, run: RecordedRun) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import typer
 
 from hpo.commands.options import require_svg
 from hpo.commands.output import fail, print_json
-from hpo.commands.reading import LearningRate, Loss, Step, Tokens, say_notes
+from hpo.commands.reading import LearningRate, Loss, Step, Tokens, Total, say_notes, with_total
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,6 +41,7 @@ def check(
     tokens: Tokens = None,
     lr: LearningRate = None,
     run: Runs = None,
+    total: Total = None,
     tolerance: Tolerance = None,
     recipes: Recipes = None,
     figure: Figure = None,
@@ -52,7 +53,7 @@ def check(
     """
     from hpo.adapters.curve_column_names import Columns
     from hpo.adapters.curve_files import read_runs
-    from hpo.core.check import check_curves, check_recipes
+    from hpo.core.check import check_recipes
 
     try:
         known = _recipes(recipes)
@@ -61,9 +62,10 @@ def check(
                 raise ValueError("expected CURVES, or --recipes FILE; found neither")
             report, chosen = check_recipes(known), []
         else:
-            chosen = _chosen(read_runs(curves, metric=metric, columns=Columns(step=step, tokens=tokens, lr=lr)), run)
+            read = read_runs(curves, metric=metric, columns=Columns(step=step, tokens=tokens, lr=lr))
+            chosen = with_total(_chosen(read, run), total)
             share = None if tolerance is None else tolerance / 100
-            report = check_curves([one.curve() for one in chosen], share, known)
+            report = _checked(chosen, share, known, hints=total is None)
         if figure is not None:
             _write_figure(figure, chosen, report)
     except ValueError as error:
@@ -76,6 +78,16 @@ def check(
     good = not report.mismatched if report.collapse is None else report.collapse
     if not good:
         raise typer.Exit(1)
+
+
+def _checked(runs: list[RecordedRun], share: float | None, known: list[Controls], *, hints: bool) -> CheckReport:
+    from hpo.core.check import check_curves
+
+    try:
+        return check_curves([one.curve() for one in runs], share, known)
+    except ValueError as error:
+        hint = hints and any(one.horizon is None for one in runs)
+        raise ValueError(f"{error}{' (--total says where a run ends if its file does not)' if hint else ''}") from None
 
 
 def _recipes(path: Path | None) -> list[Controls]:

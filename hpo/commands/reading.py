@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,9 @@ Loss = Annotated[str | None, typer.Option("--metric", "--loss", metavar="COLUMN"
 Step = Annotated[str | None, typer.Option("--step", metavar="COLUMN", help="Column with the step.")]
 Tokens = Annotated[str | None, typer.Option("--tokens", metavar="COLUMN", help="Column with the tokens seen.")]
 LearningRate = Annotated[str | None, typer.Option("--lr", metavar="COLUMN", help="Column with the learning rate.")]
+Total = Annotated[
+    str | None, typer.Option("--total", metavar="STEPS|last", help="Steps of the whole run, where its file does not say.")
+]
 
 AT_MOST_NOTES = 8
 _CONTROL = dict.fromkeys([*range(32), *range(127, 160), 0x2028, 0x2029], " ")
@@ -36,6 +40,32 @@ def say_notes(runs: Sequence[RecordedRun]) -> None:
         typer.echo(f"hpo: {note.translate(_CONTROL)}", err=True)
     if len(said) > AT_MOST_NOTES:
         typer.echo(f"hpo: and {len(said) - AT_MOST_NOTES} more notes on these logs", err=True)
+
+
+def with_total(runs: Sequence[RecordedRun], total: str | None) -> list[RecordedRun]:
+    """Return the runs, those whose file does not say where they end with ``--total`` as horizon ("last": their own last step).
+
+    Raises
+    ------
+    ValueError
+        Neither "last" nor a number of steps above 0.
+    """
+    horizon = _horizon(total)
+    if total is None:
+        return list(runs)
+    return [one if one.horizon is not None else replace(one, horizon=horizon or float(one.steps[-1])) for one in runs]
+
+
+def _horizon(total: str | None) -> float | None:
+    if total is None or total == "last":
+        return None
+    try:
+        number = float(total)
+    except ValueError:
+        number = float("nan")
+    if not 0 < number < float("inf"):
+        raise ValueError(f"--total: expected a number of steps above 0, or last; found {total}")
+    return number
 
 
 def _without_file(note: str) -> str:

@@ -126,6 +126,9 @@ class Context:
         for verdict in judgement.verdicts:
             if verdict.run in news:
                 self.progress.decided(verdict.run, verdict.action, verdict.reason, verdict.told)
+                wish = self.hand.wish(verdict.run, verdict.numbers.get("fraction")) if verdict.action == "stop" else ""
+                if wish:
+                    self.progress.say(wish)
 
     def give_up(self, what: str) -> None:
         """Close the trials that ended badly and raise :class:`SweepError` with the first one's trouble."""

@@ -76,6 +76,15 @@ class Hand:
                 self._file.answer(answer)
                 self._answered[command.id] = answer
 
+    def wish(self, name: str, fraction: float | None) -> str:
+        """Return in words why a candidate that is not selected at ``fraction`` of its training goes on; "" if it does not."""
+        until = self.until.get(name, 0.0)
+        if name in self.kept:
+            return f"{name} goes on all the same: kept by hand"
+        if fraction is not None and until > fraction + 1e-6:
+            return f"{name} goes on all the same: extended by hand to {until:.0%}"
+        return ""
+
     def _note(self, command: Command, answer: Answer) -> None:
         name = command.trial
         if command.action in ("keep", "revive"):

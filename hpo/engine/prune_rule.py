@@ -1,13 +1,13 @@
 """The rule ``prune``: every candidate starts when there is room for it, and is stopped when its forecast cannot win.
 
-Proxies start first; once all have ended, the model is fitted on them, the candidates still waiting are put in the order in
-which the proxies liked their settings, so that a good one is finished early, and every candidate is judged as it reports
-(:mod:`hpo.engine.live_judge`). Without proxies the candidates learn from those that have finished.
+Proxies start first. As they end, the candidates still waiting are put in the order in which the proxies so far liked their
+settings, so that a good one is finished early; once all have ended, the model is fitted on them, and every candidate is judged
+as it reports (:mod:`hpo.engine.live_judge`). Without proxies the candidates learn from those that have finished.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from hpo.adapters.ray_log import Event
@@ -95,7 +95,11 @@ class _Judged:
 
     def _begin_if_ready(self) -> None:
         context, reuse = self._context, self._context.reuse
-        if self._judge is not None or any(context.runs.outcome(run) is None for run in reuse.proxies):
+        if self._judge is not None:
+            return
+        if any(context.runs.outcome(run) is None for run in reuse.proxies):
+            if not reuse.is_open:
+                self._order(context.plan.proxies, context.runs.final_losses(context.plan.proxies))
             return
         if reuse.is_open:
             context.progress.say(reuse.test([context.runs.curve(run) for run in reuse.proxies]))
@@ -106,7 +110,11 @@ class _Judged:
             proxies = context.plan.proxies
             finals = context.runs.final_losses(proxies)
         self._judge = LiveJudge(context.runs, context.hand, context.learn() if proxies else None)
-        scores = transfer_scores(context.plan.candidates, proxies, finals)
+        self._order(proxies, finals)
+
+    def _order(self, proxies: Sequence[Run], finals: Mapping[str, float]) -> None:
+        """Put the candidates that wait in the order in which proxies that have finished like their settings, proxies first."""
+        scores = transfer_scores(self._context.plan.candidates, proxies, finals)
         place = {name: i for i, name in enumerate(sorted(scores, key=lambda name: scores[name]))}
         self._queue.sort(lambda job: place.get(job.name, -1))
 

@@ -282,14 +282,13 @@ def _check_address(address: str | None) -> None:
 
 def _check_storage(path: str | None) -> None:
     """Refuse a storage path that Ray would stumble over, once everything has begun."""
-    from pyarrow.fs import FileSystem, LocalFileSystem
+    from pyarrow.fs import FileSystem
 
     if path is None:
         return
     try:
         system, place = FileSystem.from_uri(path)
-        if isinstance(system, LocalFileSystem):
-            system.create_dir(place)
+        system.create_dir(place)
     except (OSError, ValueError) as error:
         found = f"{path} ({str(error).splitlines()[0]})"
         raise InputError.at("ray.storage_path", "a folder, or a URI of a storage, that can be written", found) from None

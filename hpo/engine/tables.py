@@ -45,6 +45,8 @@ def summary_lines(result: Mapping[str, Any]) -> list[str]:
         )
     full = _flops(result["flops_full_sweep"])
     lines.append(f"compute           {_parts(spent)}: {result['saved_fraction']:.0%} of the full sweep's {full} saved")
+    if result.get("price") is not None:
+        lines.append(f"price             {result['price']:.2f}")
     if result["break_even_trials"] is not None:
         lines.append(f"break-even        from {result['break_even_trials']} candidates on")
     regret = result.get("regret_pct", {})
@@ -60,7 +62,14 @@ def summary_lines(result: Mapping[str, Any]) -> list[str]:
     ties = result["tie_set"]
     if len(ties) > 1:
         lines.append(f"not told apart    trials {', '.join(map(str, ties))} at the stopping point")
+    if (settled := result.get("settled")) and settled["trials"]:
+        lines.append(f"settled           {_means(settled)} (means of {settled['seeds']} seeds)")
     return lines
+
+
+def _means(settled: Mapping[str, Any]) -> str:
+    means = [(one["mean"], one["number"]) for one in settled["trials"] if one.get("mean") is not None]
+    return ", ".join(f"trial {number} at {mean:.4f}" for mean, number in sorted(means))
 
 
 def _library_text(library: Mapping[str, Any]) -> str:

@@ -89,6 +89,22 @@ def test_bad_input_is_one_line_and_exit_2(hpo_check, tmp_path):
         assert err.count("\n") == 1
 
 
+def test_plain_logs_of_different_length_need_only_be_said_to_be_whole(hpo_check, tmp_path):
+    for name, n, bend in (("a", 100, 0.3), ("b", 250, 0.3), ("c", 100, 0.5)):
+        rows = [f"{step},{2 * (1 + bend * (1 - step / n) ** 2)}" for step in range(1, n + 1)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["step,loss", *rows]))
+    alike = (tmp_path / "a.csv", tmp_path / "b.csv")
+    code, _, said = hpo_check(*alike)
+    assert code == 2
+    assert "a: its total length is unknown" in said
+    assert "--total" in said
+    assert hpo_check(*alike, "--total", "last")[0] == 0
+    code, found, _ = hpo_check(*alike, tmp_path / "c.csv", "--total", "last")
+    assert (code, found["outliers"]) == (1, ["c"])
+    assert hpo_check(*alike, "--total", "250")[2].count("\n") == 1  # one of them would be 40 % of the way
+    assert hpo_check(*alike, "--total", "some")[0] == 2
+
+
 def test_a_figure_is_not_named_as_another_format(tmp_path, curves_folder):
     target = tmp_path / "figure.png"
     done = CliRunner().invoke(app, [str(curves_folder / "olmo_ladder.parquet"), "--run", "*-1xC", "--figure", str(target)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,8 +13,8 @@ import pytest
 pytest.importorskip("ray")
 
 from bench.scale import recorded_curves
-from bench.scale_actors import _waits
-from bench.scale_report import write_scale
+from bench.scale_actors import Actors, _waits
+from bench.scale_report import write_actors, write_scale
 from bench.scale_simulated import HORIZON, Load, SimulatedSweep
 
 pytestmark = pytest.mark.usefixtures("quiet_optuna")
@@ -79,6 +81,14 @@ def test_what_real_actors_note_tells_their_waits_starts_and_use():
     assert told["utilisation"] == pytest.approx(4.0 / 6.0)
 
 
+def test_actors_are_kept_beside_those_measured_before(tmp_path):
+    actors = Actors(8, 32, 600, 20, 5.5, 0.01, 0.06, 0.1, 2e4, 0.98)
+    write_actors(tmp_path, [asdict(actors)])
+    write_actors(tmp_path, [asdict(replace(actors, is_plain=True, n_stopped=0)), asdict(replace(actors, n_actors=4))])
+    rows = [line.split(" | ")[:4] for line in (tmp_path / "scale_actors.md").read_text().splitlines() if line[2:3].isdigit()]
+    assert rows == [["| 4", "ours", "32", "20"], ["| 8", "ours", "32", "20"], ["| 8", "Ray alone", "32", "0"]]
+
+
 def test_recorded_curves_are_means_over_the_whole_run(curves_folder):
     curves = recorded_curves(curves_folder)
     assert curves.shape[1] == HORIZON
@@ -89,3 +99,10 @@ def test_recorded_curves_are_means_over_the_whole_run(curves_folder):
 def test_a_folder_without_the_recorded_runs_is_told(tmp_path):
     with pytest.raises(ValueError):
         recorded_curves(tmp_path)
+
+
+@pytest.mark.parametrize("module", ["bench.scale", "bench.live_race"])
+def test_ray_is_loaded_after_its_token_has_been_set(module):
+    """Ray reads how it authenticates when it is imported: real actors did not start where that was too early."""
+    code = f"import sys, {module}; raise SystemExit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -71,6 +71,15 @@ def test_revive_takes_mark_and_outcome_away_and_puts_the_run_back(runs, ask):
     assert Hand(runs, CommandsFile(runs.folder.path)).n_revived[NAME] == 1
 
 
+def test_what_goes_on_by_hand_although_not_selected_is_told(ask):
+    assert ask("keep")[1].wish(NAME, 0.2) == f"{NAME} goes on all the same: kept by hand"
+    _, hand, _ = ask("stop")
+    assert hand.wish(NAME, 0.2) == ""
+    _, hand, _ = ask("extend", 0.5)
+    assert hand.wish(NAME, 0.2) == f"{NAME} goes on all the same: extended by hand to 50%"
+    assert (hand.wish(NAME, 0.5), hand.wish("trial-00", 0.2)) == ("", "")
+
+
 @pytest.mark.parametrize("status", ["failed", "out_of_memory"])
 def test_a_failed_run_can_be_revived(runs, ask, status):
     _ends(runs, status)

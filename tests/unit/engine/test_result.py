@@ -29,7 +29,7 @@ def test_regret_is_zero_for_the_best_and_unknown_without_a_final_loss():
     assert found == {"ours": 0.0, "current_best": pytest.approx(5.0), "transfer": None, "none": None}
 
 
-def test_a_result_without_a_forecast_can_be_shown():
+def test_a_result_without_a_forecast_can_be_shown_and_price_and_settlement_where_there_are():
     nothing = dict.fromkeys(("status", "final_loss", "sd", "lower", "upper", "p_best"))
     result = {
         "winner": {"lr": 0.01},
@@ -53,4 +53,10 @@ def test_a_result_without_a_forecast_can_be_shown():
     text = "\n".join(summary_lines(result))
     assert "it was not forecast" in text
     assert "25%" in text
+    assert "settled" not in text
     assert trials_table(result).row_count == 2
+
+    means = [{"number": 4, "mean": 2.5}, {"number": 3, "mean": 2.25}, {"number": 5, "mean": None}]
+    text = "\n".join(summary_lines({**result, "price": 1.25, "settled": {"seeds": 2, "trials": means}}))
+    assert "price             1.25" in text
+    assert "settled           trial 3 at 2.2500, trial 4 at 2.5000 (means of 2 seeds)" in text
