@@ -78,7 +78,7 @@ class Status:
     residual : tuple of (t̂, value, sd)
         ℓ_run − ℓ_ref at each bin and the sd it has while healthy.
     final_loss, lower, upper : float or None
-        Forecast with 90 % interval, the deviation kept where it lasts.
+        Forecast with 90 % interval (of the loss that will be measured, noise included), the deviation kept where it lasts.
     cost_pct : float or None
         Part of the final loss that the deviation costs.
     reason : str
@@ -280,7 +280,7 @@ def _described(curve: Curve, seen: Seen, change: Change | None, status: str, kin
         level, level_sd, size, size_sd = change.level, change.level_sd, change.size, change.size_sd
     kept, kept_sd = (size, size_sd) if change is not None and change.lasts else (0.0, 0.0)
     raw = curve.metric.to_raw
-    sd = math.hypot(level_sd, kept_sd)
+    sd = math.hypot(level_sd, kept_sd, seen.end_sd)
     ends = sorted(float(v) for v in raw(np.array([level + kept - Z90 * sd, level + kept + Z90 * sd])))
     final, healthy = float(raw(level + kept)), float(raw(level))
     worse = final - healthy if curve.metric.mode == "min" else healthy - final

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hpo.core.change import CLIP_SD, NOISE_FLOOR, noise_about, noise_dof, noise_per_point
 from hpo.core.common_noise import CommonNoise
-from hpo.core.curve import BIN_EDGES, Curve, CurveStream
+from hpo.core.curve import BIN_EDGES, END_WINDOW_POINTS, Curve, CurveStream
 from hpo.core.recipe import Recipe
 from hpo.core.template import PointNoise, Template
 from hpo.core.template_noise import NoisyTemplate
@@ -69,7 +69,8 @@ class Shared:
 class Seen:
     """What the test sees: residuals, wandering and noise of healthy ones, the noise of a full bin and how well it is known.
 
-    ``of_template`` is the covariance of what is left of the references' noise, None where nothing is known of it.
+    ``of_template`` is the covariance of what is left of the references' noise, None where nothing is known of it; ``n_window``
+    the reports in a full bin.
     """
 
     fractions: FloatArray
@@ -80,6 +81,7 @@ class Seen:
     window_sd: float
     dof: float
     of_template: FloatArray | None = None
+    n_window: float = 1.0
 
     @classmethod
     def of(
@@ -112,11 +114,18 @@ class Seen:
         measured[-1] = max(measured[-1], _partial_noise(curve, use))
         noise = measured + known + NOISE_FLOOR**2
         dof = min(dof * float(np.median(noise / measured)) ** 2, MOST_DOF)  # the rest is not estimated here (Satterthwaite)
-        return cls(fractions, mean, d - off, slow, noise, float(np.sqrt(np.median(noise))), dof, of_template)
+        return cls(
+            fractions, mean, d - off, slow, noise, float(np.sqrt(np.median(noise))), dof, of_template, float(np.median(counts))
+        )
 
     def covariance(self, wandering: float = 1.0) -> FloatArray:
         """Return the covariance of healthy residuals whose wandering is c² = ``wandering`` times what the template states."""
         return wandering * self.slow + self.unexplained
+
+    @property
+    def end_sd(self) -> float:
+        """Sd of the noise of the final loss: of the last 1 % of training, or of the five reports that it takes at least."""
+        return self.window_sd * math.sqrt(min(self.n_window / END_WINDOW_POINTS, 1.0))
 
     @property
     def unexplained(self) -> FloatArray:

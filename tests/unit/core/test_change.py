@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import polygamma
 
 from hpo.core.change import (
     BINS_AFTER,
@@ -11,6 +12,7 @@ from hpo.core.change import (
     change_of,
     form_values,
     likeliest_change,
+    noise_dof,
     noise_per_point,
     tail_corrected,
 )
@@ -179,3 +181,22 @@ def test_a_jump_that_has_not_come_back_is_a_step_and_one_that_has_is_a_spike():
     assert (now.form, now.onset, now.is_alarm) == ("step", 60, True)
     assert now.began == pytest.approx((T[59] + T[60]) / 2)
     assert likeliest_change(jumped[:66], QUIET[:66, :66], NOISE[:66], T[:66]).form == "spike"
+
+
+@pytest.mark.parametrize("n", [7, 12, 20, 60])
+def test_the_degrees_of_freedom_are_what_the_variance_is_known_to(n):
+    logs = np.log([noise_per_point(row, np.ones(n)) for row in np.random.default_rng(n).standard_normal((2000, n))])
+    assert polygamma(1, noise_dof(n) / 2.0) == pytest.approx(logs.var(), rel=0.3)  # the variance of log χ²
+
+
+def test_a_step_in_the_last_bins_hides_little_of_itself_in_the_noise():
+    d = np.random.default_rng(5).standard_normal(40)
+    raised = d + np.where(np.arange(40) >= 37, 4.0, 0.0)
+    assert noise_per_point(raised, np.ones(40)) < 1.1 * noise_per_point(d, np.ones(40))
+
+
+def test_only_steps_are_looked_for_after_three_bins():
+    d = np.where(np.arange(7) >= 3, 40 * SIGMA, 0.0) + noise(6)[:7]
+    found = likeliest_change(d, np.zeros((7, 7)), NOISE[:7], T[:7], dof=50)
+    assert (found.form, found.onset) == ("step", 3)
+    assert found.is_alarm

@@ -242,3 +242,17 @@ def test_a_twin_of_the_reference_differs_from_it_in_nothing():
     for step, value in zip(X[keep], losses(noise=0.05)[keep], strict=True):
         assert monitor.update(step, value).status != "alarm"
     assert max(abs(value) for _, value, _ in monitor.judge().residual) < 1e-9
+
+
+def test_a_step_at_a_tenth_of_training_is_found_within_3_pct_of_it(model):
+    status = watch(model, fault=np.where(T >= 0.1, 0.03, 0.0), until=0.13)
+    assert (status.status, status.kind) == ("alarm", "step")
+    assert status.onset == pytest.approx(0.1, abs=0.03)
+
+
+def test_the_interval_holds_the_final_loss_as_it_is_measured(model):
+    inside = 0
+    for seed in range(10, 30):
+        status = watch(model, seed=seed, until=0.8)
+        inside += status.lower < a_curve(2.5, seed).final_loss < status.upper
+    assert inside >= 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpo.core.template import Template
+from hpo.core.template import PointNoise, Template
 from hpo.core.template_noise import NoisyTemplate, noisy, shown
 
 NODES = np.linspace(0.05, 0.99, 95)
@@ -62,3 +62,19 @@ def test_an_outlier_hardly_changes_what_is_shown():
     twin = found.rough + 0.01 * np.random.default_rng(7).standard_normal(NODES.size)
     twin[40] += 1.0
     assert shown(found.rough, twin, counts) == pytest.approx(1.0, abs=0.2)
+
+
+def test_the_references_noise_counts_as_much_as_they_agree():
+    agreeing, apart = PointNoise.of([1.0, 1.1, 0.9, 1.0, 1.05]), PointNoise.of([1.0, 9.0, 0.1, 3.0, 0.3])
+    assert agreeing.variance == pytest.approx(1.0, rel=0.05)
+    assert agreeing.dof > 15 > 3 > apart.dof
+    assert PointNoise.of([0.0, 0.0]) is None
+
+
+def test_a_run_is_as_noisy_as_its_references_unless_it_denies_it():
+    told = PointNoise(1.0, 20.0)
+    variance, dof = told.with_seen(0.4, 5.0)
+    assert variance == pytest.approx((5 * 0.4 + 20 * 1.0) / 25)
+    assert dof == 25
+    assert told.with_seen(0.01, 40.0) == (0.01, 40.0)  # a run that shares the template's batches
+    assert told.with_seen(30.0, 40.0) == (30.0, 40.0)
