@@ -58,7 +58,7 @@ NOISE_FLOOR = 3e-4
 """Sd of a bin about its neighbours that no curve goes below, on the model's scale: 0.03 %."""
 RECOVERY = 0.02
 """Time constant of a transient, in t̂."""
-_ABOUT = {11: (9, 3), 0: (5, 1)}
+_ABOUT = {11: (9, 3), 0: (3, 1)}
 """From so many bins on: window and degree of the running polynomial that noise is measured about (a bend is no noise)."""
 _WITHOUT_BEGINNING = 24
 """Bins from which the first, where curves bend most, do without; the last always do: a step there would hide itself."""
@@ -111,7 +111,7 @@ class Change:
 def noise_per_point(d: FloatArray, counts: FloatArray) -> float:
     """Return the variance of one point of d about its surroundings; clipped, so that steps and spikes hardly raise it.
 
-    Bins are compared with a running cubic through nine (fewer than eleven bins: with a line through five).
+    Bins are compared with a running cubic through nine (fewer than eleven bins: with their two neighbours).
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def _roughness(n: int) -> FloatArray:
     """Return I − S without the rows at the ends, S a running polynomial that at the beginning is the first full window's."""
     window, degree = next(about for fewest, about in _ABOUT.items() if n >= fewest)
     rough = np.eye(n) - savgol_filter(np.eye(n), window, degree, axis=0, mode="interp")
-    first = window // 2 if n >= _WITHOUT_BEGINNING else 0
+    first = window // 2 if n >= _WITHOUT_BEGINNING or degree == 1 else 0
     return np.asarray(rough[first : n - window // 2], dtype=np.float64)
 
 
