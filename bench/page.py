@@ -32,12 +32,14 @@ from bench.page_parts import (
     table,
 )
 from bench.page_rules import rules_section
+from bench.page_scenarios import scenarios_section
 
 RESULTS = Path(__file__).parent / "results"
 BASELINES = ("current_best", "transfer")
 _REPORTS = (
     ("own_sweep", "Our own sweep", "hpo bench own-sweep"),
     ("own_demo", "The demo, seed by seed", "hpo bench own-demo"),
+    ("live_race", "The demo's candidates, trained live by every rule", "python -m bench.live_race --out bench/results"),
     ("own_ladder", "Our own ladder: what collapses", "hpo bench own-ladder"),
     ("own_transfer", "Learning rates across width and depth", "hpo bench own-transfer"),
     ("outlook", "What a dry run expects, and what comes", "hpo bench outlook --curves DIR"),
@@ -49,6 +51,7 @@ _LATENCY = (
     ("pruner_latency", "Latency of `should_prune`", "python -m bench.pruner_latency"),
     ("decision_latency", "Latency of the Ray scheduler", "python -m bench.decision_latency"),
     ("scale", "Ten thousand trials on a thousand workers", "python -m bench.scale"),
+    ("scale_actors", "Real Ray actors", "python -m bench.scale --actors 32 --trials 128 --out bench/results"),
     ("soak", "Ten thousand trials in one study", "python -m bench.soak"),
 )
 
@@ -63,7 +66,8 @@ def benchmark_page(results: Path = RESULTS) -> str:
     """
     replays = [made for made in documents(results) if "asynchronous" not in made]
     rules = documents(results / "asynchronous")
-    parts = [_INTRODUCTION, _stale(results), rules_section(rules, replays), _headline(replays), calibration_section(replays)]
+    parts = [_INTRODUCTION, _stale(results), rules_section(rules, replays), scenarios_section(results), _headline(replays)]
+    parts += [calibration_section(replays)]
     parts += [_report(results, *one) for one in _LATENCY]
     parts += [_failures(replays), _race(results), *(_report(results, *one) for one in _REPORTS)]
     parts += [monitor_section(results), _protocols(replays)]

@@ -245,4 +245,6 @@ def _ended_line(state: SweepState, event: Event) -> str:
 
 def _left(state: SweepState, now: float) -> str:
     left = state.seconds_left(now)
-    return "" if left is None else f"; sweep {state.fraction:.0%}, about {about_left(left)} left"
+    if left is None and not 0 <= state.done_flops < state.total_flops:
+        return ""
+    return f"; sweep {state.fraction:.0%}" + ("" if left is None else f", about {about_left(left)} left")

@@ -17,6 +17,8 @@ from hpo.adapters.progress_log import Event
 
 RUNNING, WAITING, JUDGED, GOES_ON, STOPPED, COMPLETE = "running", "waiting", "at its stop", "goes on", "stopped", "complete"
 ENDED_BADLY = ("failed", "out_of_memory", "diverged")
+TELLING_SHARE = 0.01
+"""Of a sweep: what a driver has done of it before it says how long the rest will take (workers that start are slow)."""
 _ORDER = {RUNNING: 0, GOES_ON: 1, JUDGED: 2, COMPLETE: 3, STOPPED: 4, WAITING: 6}
 _DONE_PROXY = 7
 
@@ -160,9 +162,10 @@ class SweepState:
         return (spared - sum(run.flops_at(run.step) for run in self.proxies)) / full
 
     def seconds_left(self, now: float) -> float | None:
-        """Return the time left at the speed of this driver so far, ``now`` in seconds since 1970; None if nothing tells it."""
+        """Return the time left at this driver's speed so far, ``now`` in seconds since 1970; None while too little tells it."""
         here = self.done_flops - self._done_before
-        if self._first_start is None or here <= 0 or self.total_flops <= self.done_flops:
+        too_early = here <= TELLING_SHARE * self.total_flops
+        if self._first_start is None or too_early or self.total_flops <= self.done_flops:
             return None
         return (now - self._first_start) * (self.total_flops - self.done_flops) / here
 

@@ -104,7 +104,14 @@ def test_the_page_of_the_results_that_are_kept_has_every_part(repository: Path) 
     page = benchmark_page(repository / "bench" / "results")
     for title in (
         *("One table", "Forecasts", "Calibration", "Latency", "Ten thousand trials", "Where it loses"),
-        *("Our own sweep", "Our own ladder", "Tokens to the same", "Alarms of the monitor", "Every protocol"),
+        *(
+            "Pruners where the truth",
+            "Our own sweep",
+            "Our own ladder",
+            "Tokens to the same",
+            "Alarms of the monitor",
+            "Every protocol",
+        ),
     ):
         assert f"## {title}" in page
 
@@ -115,6 +122,14 @@ def test_a_races_command_and_an_alarms_command_are_those_that_were_run(repositor
     names = ",".join(one["protocol"]["name"] for one in races)
     assert f"--seeds {races[0]['race']['n_seeds']} --only {names} --out bench/results/race.md" in page
     assert (results / "monitor_test.txt").read_text(encoding="utf-8").partition("\n")[0] in page
+
+
+def test_every_table_that_is_kept_is_on_the_page(repository: Path) -> None:
+    results = repository / "bench" / "results"
+    page, beside = benchmark_page(results), {"README", "outlook_8_references"}
+    for path in results.glob("*.md"):
+        last = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip() and line[0] != "!"][-1]
+        assert path.stem in beside or last in page, path.name
 
 
 def test_every_command_of_the_page_is_one_that_its_program_takes(repository: Path) -> None:

@@ -72,6 +72,14 @@ def test_a_new_driver_counts_no_step_twice_and_nothing_runs_without_one() -> Non
     assert state.seconds_left(70.0) == pytest.approx(10 / 10 * 180)  # 10 FLOPs in this driver's 10 seconds, 180 to go
 
 
+def test_the_time_left_is_not_told_by_the_first_steps_of_a_worker_that_starts() -> None:
+    state = SweepState.of([event("driver") | {"total_flops": 1000.0}, run("a"), event("started", "a", 1.0, until=20)])
+    state.take(event("reported", "a", 11.0, step=5, loss=2.0))
+    assert state.seconds_left(11.0) is None
+    state.take(event("reported", "a", 12.0, step=20, loss=2.0))
+    assert state.seconds_left(12.0) == pytest.approx(11 / 20 * 980)
+
+
 def test_steps_of_a_copy_are_not_counted_again() -> None:
     state = SweepState.of([run("a"), *trained("a", 20), run("verify-a", step=20, of="a", counted=False)])
     assert state.done_flops == pytest.approx(20.0)
