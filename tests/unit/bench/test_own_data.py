@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.own_ladder import ladder_runs
+from bench.own_neighbours import neighbour_runs
 from bench.own_report import ladder_report
 from bench.own_sweep import sweep_runs
 from bench.own_transfer import transfer_report
@@ -20,8 +21,8 @@ LARGEST_BYTES = 400_000
 
 @pytest.mark.parametrize("metric", ["val_loss", "train_loss"])
 def test_every_kept_run_is_complete_and_has_the_recipe_of_its_design(metric: str) -> None:
-    designed = {run.run_id: run for run in [*ladder_runs(), *sweep_runs()]}
-    for name in ("own_ladder", "own_sweep"):
+    designed = {run.run_id: run for run in [*ladder_runs(), *sweep_runs(), *neighbour_runs()]}
+    for name in ("own_ladder", "own_sweep", "own_neighbours"):
         runs = read_runs(OWN_DATA / f"{name}.parquet", metric=metric)
         assert runs
         for run in runs:
