@@ -117,7 +117,7 @@ class CollapseModel:
         """Return the family a curve belongs to, None if there is none.
 
         The references of its own schedule, if they span its controls; else those of all schedules joined by a response mean,
-        if there is one; else those of its own schedule after all.
+        if there is one, rather by one of its own rate; else those of its own schedule after all.
         """
         return self._homes.get((curve.family, curve.metric, curve.recipe), lambda: self._home_of(curve))
 

@@ -260,8 +260,8 @@ def is_reference(curve: Curve) -> bool:
 def families_of(references: Sequence[Reference], settings: ShapeSettings) -> tuple[Family, ...]:
     """Return the families of the references.
 
-    First one joined by a response mean for each label and metric that suits it, then one for each schedule, in the order of
-    their first members.
+    First those joined by a response mean, of each label, metric and size that one suits; then one for each schedule, in the
+    order of their first members.
     """
     by_label = _grouped(references, lambda a, b: (a.family, a.metric) == (b.family, b.metric))
     by_size = [alike for group in by_label for alike in _of_one_size(group)] if settings.mean == "response" else []
