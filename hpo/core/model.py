@@ -225,7 +225,8 @@ class CollapseModel:
         And the response mean that it is about, if there is one that covers all ``recipes``.
         """
         means = [f.response for f in self.families if f.response is not None and f.has_label(family, metric)]
-        response = next((mean for mean in means if all(mean.covers(r) for r in recipes)), None)
+        of_all_rates_first = sorted(means, key=lambda mean: mean.rates is not None)  # laws of single rates share no level
+        response = next((mean for mean in of_all_rates_first if all(mean.covers(r) for r in recipes)), None)
         key = (family, metric, response)
         if key not in self._landscapes:
             runs = [r for r in self.references if has_label(r, family, metric)]

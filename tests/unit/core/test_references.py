@@ -17,8 +17,8 @@ LAW = MultiPowerLaw(2.6, -0.6, 0.5, 5.0, -2.4, 0.7, 5.0, 0.6, 0.7, sum_unit=12.0
 SCHEDULES = [schedule("constant"), schedule("cosine"), schedule("wsd", cooldown_fraction=0.2), schedule("linear")]
 
 
-def recipe(sched, n_steps=15_000, warmup=0.02, n_params=1e8):
-    return Recipe(schedule=sched, lr=1e-3, n_params=n_params, batch_tokens=1e5, n_tokens=n_steps * 1e5, warmup_fraction=warmup)
+def recipe(sched, n_steps=15_000, warmup=0.02, n_params=1e8, lr=1e-3):
+    return Recipe(schedule=sched, lr=lr, n_params=n_params, batch_tokens=1e5, n_tokens=n_steps * 1e5, warmup_fraction=warmup)
 
 
 def run(made, n_points=200, until=1.0, early=0.0):
@@ -27,7 +27,7 @@ def run(made, n_points=200, until=1.0, early=0.0):
     t = t[t <= until]
     y = np.interp(t, GRID, LAW.log_losses(made, None)) + early * (t < 0.1)
     steps = made.n_tokens / made.batch_tokens
-    name = f"{made.schedule}{made.n_params}{steps}"
+    name = f"{made.schedule}{made.n_params}{made.lr}{steps}"
     return Curve.from_points(t * steps, np.exp(y), horizon=steps, recipe=made, run_id=name, metric=Metric(end="last"))
 
 
@@ -68,3 +68,13 @@ def test_burn_in_is_left_out_under_one_rate():
     target = run(recipe(schedule("constant"), n_steps=45_000, warmup=0.08 / 3), until=0.3)
     found = [model.forecast(target).final_loss for model in (quiet, odd)]
     assert found[0] == pytest.approx(found[1], rel=1e-3)
+
+
+def test_a_rate_with_enough_runs_bends_curves_but_levels_come_from_all_rates():
+    known = [recipe(s, lr=lr) for s in [*SCHEDULES, schedule("wsd", cooldown_fraction=0.5)] for lr in (1e-3, 2e-3)]
+    model = CollapseModel.fit([run(r) for r in known])
+    home = model.family_of(run(recipe(schedule("wsd", cooldown_fraction=0.8)), until=0.3))
+    assert sorted(home.response.rates) == pytest.approx([1e-3, 2e-3])
+    landscape, response = model.landscape_of(known, "", Metric(end="last"))
+    assert landscape is not None
+    assert response.rates is None
