@@ -14,6 +14,7 @@ from bench.replay import view_of
 from bench.scores import pick_weights, with_fallback
 from bench.simulation import Outcome, Sweep, in_two_phases
 from bench.tasks import Task
+from hpo.core.metric import Metric
 
 FloatArray = NDArray[np.float64]
 
@@ -29,14 +30,14 @@ def picked(name: str, stop: float, sweep: Sweep) -> Outcome:
 
 
 @lru_cache(maxsize=4)
-def _memory(_references: tuple[str, ...]) -> dict[Hashable, object]:
-    """Return what methods have fitted to the same references."""
+def _memory(_references: tuple[tuple[str, Metric], ...]) -> dict[Hashable, object]:
+    """Return what methods have fitted to the same references by the same metric."""
     return {}
 
 
 @lru_cache(maxsize=16)
 def _weights(name: str, stop: float, task: Task) -> FloatArray:
     """Return the chance of each trial to be chosen, shape (n_trials,): even among those tied for the first place."""
-    view = view_of(task, stop, _memory(tuple(reference.run_id for reference in task.references)))
+    view = view_of(task, stop, _memory(tuple((reference.run_id, reference.full.metric) for reference in task.references)))
     current = current_levels(view.targets) if METHODS[name].looks else np.zeros(len(view.targets))
     return pick_weights(with_fallback(METHODS[name].predict(view).score, current))
