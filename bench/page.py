@@ -41,6 +41,7 @@ _REPORTS = (
     ("own_demo", "The demo, seed by seed", "hpo bench own-demo"),
     ("live_race", "The demo's candidates, trained live by every rule", "python -m bench.live_race --out bench/results"),
     ("own_ladder", "Our own ladder: what collapses", "hpo bench own-ladder"),
+    ("neighbours", "From which size on neighbours collapse", "python -m bench.neighbours --out bench/results"),
     ("own_transfer", "Learning rates across width and depth", "hpo bench own-transfer"),
     ("outlook", "What a dry run expects, and what comes", "hpo bench outlook --curves DIR"),
     ("coordinate_check", "Coordinate check", "python -m proxies coordinate-check"),
