@@ -45,7 +45,7 @@ class Prune:
         decision = decide(curve, forecast, self._state, self._settings, partial(self._chance, curve))
         if decision.action == "stop":
             spent = self._state.error_spent + decision.error_spent
-            self._state = SweepState(self._state.best_level, spent, self._state.n_stopped + 1)
+            self._state = SweepState(self._state.best_level, spent)
         return decision.action == "stop"
 
     def _chance(self, curve: Curve) -> float | None:

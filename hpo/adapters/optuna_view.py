@@ -89,7 +89,7 @@ class StudyView:
         self.scale = self._scale_for(Extremes())
         self._references = References(model, self._curve)
         self._spent: dict[int, float] = {}
-        self._spent_in_all, self._n_spent = 0.0, 0
+        self._spent_in_all = 0.0
 
     @property
     def given(self) -> tuple[Reference, ...]:
@@ -169,7 +169,7 @@ class StudyView:
         curve = curve if self._stops_diverging else replace(curve, diverging=False)
         best = self.best_level
         threshold = None if best is None else self.scale.worse_by(best, self.settings.margin)
-        state, settings = SweepState(threshold, spent, self._n_spent), self._without_margin
+        state, settings = SweepState(threshold, spent), self._without_margin
         if is_decided_early(curve, state, settings):
             return decide(curve, None, state, settings)
         try:
@@ -272,7 +272,7 @@ class StudyView:
         """Drop what was learned from finished trials, before learning it anew under other terms."""
         self._references.forget()
         self._spent.clear()
-        self._spent_in_all, self._n_spent = 0.0, 0
+        self._spent_in_all = 0.0
 
     def _learn(self, trial: FrozenTrial) -> None:
         """Take up one finished trial; those before it have been."""
@@ -311,7 +311,6 @@ class StudyView:
         """Note what a trial has spent of the error budget, instead of what it had spent before."""
         before = self._spent.get(number, 0.0)
         self._spent_in_all += error - before
-        self._n_spent += (error > 0) - (before > 0)
         self._spent[number] = error
 
     def _curve(self, trial: FrozenTrial) -> Curve:

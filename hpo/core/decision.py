@@ -6,9 +6,8 @@ so nothing is spent by looking again.
 
 Two rules share it. :func:`select` judges everybody at once, at the stopping fraction, and keeps the smallest set that holds
 the best with probability at least 1 − α. :func:`decide` judges one trial as it goes, against the best final value known; a
-single stop may spend at most :data:`SHARE` of what is left, and the share falls with the number of stops: what a stop may spend
-then falls with their square only, and the budget lasts for thousands. Its P(best) is that of the joint law of the trial and its
-rivals where the caller has one.
+single stop may spend at most a share of what is left, so that the budget lasts for any number of trials (:func:`allowance`).
+Its P(best) is that of the joint law of the trial and its rivals where the caller has one.
 
 Precedence in both: a non-finite value stops · sustained divergence stops (in :func:`decide`, unless the trial is still better
 than the best final value) · before the minimum fraction or in warm-up nothing else does · a forecast that abstains never stops
@@ -30,9 +29,8 @@ from hpo.core.posterior import probability_best
 
 Action = Literal["continue", "pause", "stop"]
 Number = float | int | str | None
-SHARE = 0.1
-"""Largest share of the error budget that the first stop of :func:`decide` may spend; the one after k others may spend
-1/(1/SHARE + k) of the rest: about 9 α/(k + 10)² where all spend what they may, which sums to α however many there are."""
+SHARE = 0.2
+"""Largest share of the error budget that the first stop of :func:`decide` may spend, see :func:`allowance`."""
 LIKELY = 0.5
 """A trial more likely than this to beat the best final value, by its forecast alone, goes on without another question."""
 
@@ -97,13 +95,10 @@ class SweepState:
         Lowest final value of the finished trials, on the model's scale; None before any has finished.
     error_spent : float
         Sum of P(best) over the trials stopped so far.
-    n_stopped : int
-        How many they are.
     """
 
     best_level: float | None = None
     error_spent: float = 0.0
-    n_stopped: int = 0
 
 
 @dataclass(frozen=True)
@@ -194,9 +189,20 @@ def decide(
     p_best = _chance(forecast, state, settings, chance)
     if p_best is None:
         return Decision("continue", "no_incumbent", numbers)
-    allowed = (settings.alpha - state.error_spent) / (1 / SHARE + state.n_stopped)
+    allowed = allowance(settings.alpha, state.error_spent)
     numbers |= {"p_best": p_best, "allowed": allowed, "incumbent_level": state.best_level}
     return Decision("stop", "cannot_win", numbers) if p_best <= allowed else Decision("continue", "may_win", numbers)
+
+
+def allowance(alpha: float, spent: float) -> float:
+    """Return the P(best) that the next stop may spend, given what the stops so far have: α/5 at first.
+
+    Of n stops that each spend all they may the last one spends 4 α/((n + 4)(n + 3)): these sum to α however many there are,
+    and fall with the square of n only, so that the budget lasts for thousands. A stop that spends next to nothing takes nothing
+    from those after it.
+    """
+    left = alpha - spent
+    return left * left / (left + (1.0 / SHARE - 1.0) * alpha) if left > 0 else 0.0
 
 
 def _chance(

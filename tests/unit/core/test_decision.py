@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from synthetic import recipe, surrogate_curve
 
-from hpo.core.decision import REASONS, StoppingSettings, SweepState, decide, select
+from hpo.core.decision import REASONS, StoppingSettings, SweepState, allowance, decide, select
 from hpo.core.forecast import SweepForecast, abstained_forecast, judged_forecast
 
 SETTINGS = StoppingSettings(min_fraction=0.1)
@@ -140,3 +140,17 @@ def test_every_reason_has_words():
 def test_impossible_settings_are_refused_naming_the_parameter(name, value):
     with pytest.raises(ValueError, match=name):
         StoppingSettings(**{name: value})
+
+
+def test_stops_that_spend_all_they_may_never_spend_the_budget_and_leave_some_to_thousands():
+    spent = 0.0
+    for n in range(1, 5001):
+        share = allowance(0.05, spent)
+        assert share == pytest.approx(4 * 0.05 / ((n + 4) * (n + 3)))
+        spent += share
+    assert spent < 0.05
+
+
+def test_the_first_stop_may_spend_a_fifth_and_none_may_once_the_budget_is_gone():
+    assert allowance(0.05, 0.0) == pytest.approx(0.01)
+    assert allowance(0.05, 0.05) == allowance(0.05, 0.2) == 0.0
