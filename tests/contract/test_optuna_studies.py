@@ -7,6 +7,7 @@ import pickle
 import threading
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import optuna
@@ -301,3 +302,12 @@ def test_threads_that_decide_at_once_do_not_disturb_each_other(open_storage: Ope
     for thread in threads:
         thread.join()
     assert answers == {n: n % 2 == 1 for n in range(100, 116)}
+
+
+@pytest.mark.parametrize(
+    ("step", "loss", "name"), [(1, None, "loss"), (1, "low", "loss"), (1, [3.0], "loss"), (None, 3.0, "step")]
+)
+def test_a_report_that_is_no_number_is_a_value_error_that_names_it(step: Any, loss: Any, name: str) -> None:
+    trial = optuna.create_study(pruner=CollapsePruner()).ask()
+    with pytest.raises(ValueError, match=f"{name} must be a number; found "):
+        report(trial, step, loss)
