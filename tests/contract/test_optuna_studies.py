@@ -311,3 +311,17 @@ def test_a_report_that_is_no_number_is_a_value_error_that_names_it(step: Any, lo
     trial = optuna.create_study(pruner=CollapsePruner()).ask()
     with pytest.raises(ValueError, match=f"{name} must be a number; found "):
         report(trial, step, loss)
+
+
+@pytest.mark.parametrize(
+    ("transform", "sign", "warns"), [("log", -1.0, False), ("log", 1.0, True), ("log1m", 1.0, False), (None, 1.0, False)]
+)
+def test_a_scale_that_the_values_do_not_allow_is_told_once(transform: Any, sign: float, warns: bool) -> None:
+    study = optuna.create_study(direction="maximize", pruner=CollapsePruner(total_steps=HORIZON, transform=transform))
+    for final in (0.5, 0.6, 0.7):
+        add(study, {s: sign * v for s, v in curve(final / 4, steps()).items()})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number in (10, 11):
+            study.pruner.prune(study, frozen(number, {s: sign * v for s, v in curve(0.2, steps()[:8]).items()}))
+    assert [f"transform={transform!r} allows no value of" in str(w.message) for w in caught] == [True] * warns
