@@ -20,7 +20,7 @@ from typing import Any
 from hpo.core.model import CollapseModel
 from hpo.engine.cost import spending
 from hpo.engine.judging import Judgement, current_best, judge, transfer
-from hpo.engine.plan import Plan, plan_sweep
+from hpo.engine.plan import Plan, Run, plan_sweep
 from hpo.engine.result import error_pct
 from hpo.engine.run_folder import RunFolder
 from hpo.engine.runs_on_disk import RunsOnDisk
@@ -139,10 +139,19 @@ def judged_again(path: Path, seed: int) -> dict[str, Any]:
 
 
 def judgement_of(plan: Plan, runs: RunsOnDisk) -> Judgement:
-    """Return the present model's judgement of all candidates at the stopping fraction, learned from the proxies."""
+    """Return the present model's judgement of all candidates at the stopping fraction, learned from the proxies.
+
+    All are seen up to the same step: of one whose own training stopped before it (the step was once rounded down), by the log
+    of its verification.
+    """
     model = CollapseModel.fit([runs.curve(run) for run in plan.proxies])
-    curves = [runs.curve(run, run.stop_step) for run in plan.candidates]
+    curves = [runs.curve(run, run.stop_step, _log_to_the_stop(runs, run)) for run in plan.candidates]
     return judge(model, curves, range(len(curves)), stopping_settings(plan), plan.config.seed)
+
+
+def _log_to_the_stop(runs: RunsOnDisk, run: Run) -> str:
+    is_short = runs.steps(run) < run.stop_step and runs.is_complete(run, verification(run))
+    return verification(run) if is_short else run.name
 
 
 def finals_of(plan: Plan, runs: RunsOnDisk) -> dict[str, float]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Literal
 
+import numpy as np
+
 Order = Literal["keep", "stop"]
 
 
@@ -28,8 +30,10 @@ class Orders:
         Raises
         ------
         ValueError
-            Several studies are served and none is named.
+            The trial number is not one; several studies are served and none is named.
         """
+        if not _is_number_of_a_trial(trial_number):
+            raise ValueError(f"trial_number must be a whole number from 0 on; found {trial_number!r}")
         if study is None and len(served) > 1:
             names = ", ".join(repr(name) for name in sorted(served))
             raise ValueError(f"study must be given where one pruner serves several; found None, and {names}")
@@ -49,3 +53,7 @@ class Orders:
     def withdraw(self, study: str, trial_number: int) -> None:
         """Forget the order about a trial, if there is one."""
         self._given.pop((study, trial_number), None)
+
+
+def _is_number_of_a_trial(given: object) -> bool:
+    return isinstance(given, int | np.integer) and not isinstance(given, bool) and int(given) >= 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from math import isfinite
+from typing import SupportsFloat
 from weakref import WeakKeyDictionary, WeakSet
 
 import optuna
@@ -70,7 +71,10 @@ def report(trial: Trial, step: int, loss: float, tokens: float | None = None) ->
     ------
     optuna.TrialPruned
         The study's pruner stops the trial; its forecast is then in the trial's user attributes (:func:`finish`).
+    ValueError
+        ``step`` or ``loss`` is no number.
     """
+    step, value = int(_number("step", step)), _number("loss", loss)
     _note_pruner(trial.study)
     thinner = _thinners.get(trial)
     if thinner is None:
@@ -79,13 +83,13 @@ def report(trial: Trial, step: int, loss: float, tokens: float | None = None) ->
         trial.set_user_attr("batch_tokens", tokens / step)
     if thinner.horizon is None:
         thinner.horizon = _horizon(trial)
-    value = thinner.take(int(step), float(loss))
-    if value is None:
+    stored = thinner.take(step, value)
+    if stored is None:
         return
-    trial.report(value, int(step))
+    trial.report(stored, step)
     if trial.should_prune():
         finish(trial)
-        raise optuna.TrialPruned(f"stopped at step {int(step)}: {trial.user_attrs.get('reason_text', 'by the pruner')}")
+        raise optuna.TrialPruned(f"stopped at step {step}: {trial.user_attrs.get('reason_text', 'by the pruner')}")
 
 
 def finish(trial: Trial) -> None:
@@ -140,6 +144,13 @@ class Thinner:
 
 _thinners: WeakKeyDictionary[Trial, Thinner] = WeakKeyDictionary()
 _marked: WeakSet[Study] = WeakSet()
+
+
+def _number(name: str, given: SupportsFloat) -> float:
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number; found {given!r}") from None
 
 
 def _horizon(trial: Trial) -> float | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import isfinite
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -115,10 +116,14 @@ class CollapsePruner(BasePruner):
             raise ValueError(f"audit must be in [0, 1); found {audit!r}")
         if transform is not None and transform not in KINDS:
             raise ValueError(f"transform must be log, log1m, identity or None; found {transform!r}")
+        if not isinstance(stop_diverging, bool):
+            raise ValueError(f"stop_diverging must be True or False; found {stop_diverging!r}")
+        if log is not None and not isinstance(log, str | PathLike):
+            raise ValueError(f"log must be the path of a file or None; found {log!r}")
         self._mode: Mode = mode
         self._audit_share = 0.05 if mode == "audit" and audit == 0 else float(audit)
         self._transform = transform
-        self._stop_diverging = bool(stop_diverging)
+        self._stop_diverging = stop_diverging
         self._log = DecisionLog(log)
         self._by_hand = Orders()
         self._start()
@@ -163,7 +168,7 @@ class CollapsePruner(BasePruner):
         Raises
         ------
         ValueError
-            The pruner serves several studies, and none is given.
+            The trial number is not one, or the pruner serves several studies, and none is given.
         """
         self._by_hand.give("keep", trial_number, None if study is None else study.study_name, self._served)
 
@@ -325,7 +330,8 @@ def _last_step(trial: FrozenTrial) -> int | None:
 def _checked_steps(total_steps: TotalSteps) -> TotalSteps:
     if total_steps is None or callable(total_steps):
         return total_steps
-    if isinstance(total_steps, bool) or not isinstance(total_steps, int | float) or not 1 <= total_steps < float("inf"):
+    is_number = isinstance(total_steps, int | float | np.integer | np.floating) and not isinstance(total_steps, bool)
+    if not (is_number and 1 <= total_steps < float("inf")):
         raise ValueError(f"total_steps must be at least 1, a function of the trial, or None; found {total_steps!r}")
     return total_steps
 

@@ -75,7 +75,7 @@ class StudyView:
         self.followers: dict[int, Follower] = {}
         self.pending: dict[int, float] = {}
         self.version = 0
-        self._has_complained = False
+        self._has_complained = self._has_told_of_scale = False
         self.audit = audit or Audit(0.0)
         self.is_suspended = False
         self._sign, self._base, self._transform = sign, model, transform
@@ -241,6 +241,7 @@ class StudyView:
     def _has_new_terms(self, trials: Sequence[FrozenTrial]) -> bool:
         """Settle horizons and scale anew; return True if what was learned under the old ones is void."""
         settled, scale = self._horizons.settled(), self._scale_for(self._extremes)
+        self._tell_of_scale(scale)
         changed = any(self._settled.get(k, v) != v for k, v in settled.items()) or scale.kind != self.scale.kind
         self._settled = settled
         if changed:
@@ -250,6 +251,19 @@ class StudyView:
             if spread is not None:
                 self.scale, changed = self.scale.with_spread(spread), True
         return changed
+
+    def _tell_of_scale(self, scale: Scale) -> None:
+        """Warn, once in this view, of finished trials' values that the model or ``transform`` does not allow."""
+        seen = self._extremes
+        if self._has_told_of_scale or scale.metric.transform != "log" or seen.high < seen.low:
+            return
+        lowest, value = min((scale.offset + scale.factor * self._sign * x, self._sign * x) for x in (seen.low, seen.high))
+        if lowest > 0:
+            return
+        self._has_told_of_scale = True
+        whose = f"the model's {scale.metric.name}" if self.given else f"transform={self._transform!r}"
+        text = f"{whose} allows no value of {value:g}, which a finished trial has: such trials are not judged and teach nothing"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _scale_for(self, seen: Extremes) -> Scale:
         if self.given:

@@ -159,7 +159,8 @@ def _head(state: SweepState, width: int, now: float, note: str) -> list[Any]:
     judged = "" if state.at is None else f", judged {'from' if state.rule == 'prune' else 'at'} {state.at:.0%}"
     runs = f"{len(state.candidates)} candidates, {len(state.proxies)} proxies{judged}" if state.runs else "beginning"
     title = f"{state.name}: {runs}"
-    since = "" if state.begun is None else f" · {about_left(max(0.0, now - state.begun))} since it began"
+    end, words = (now, "since it began") if state.finished is None else (state.finished["time"], "in all")
+    since = "" if state.begun is None else f" · {about_left(max(0.0, end - state.begun))} {words}"
     first, *others = summary(state, now)
     bar = Table.grid(padding=(0, 2))
     bar.add_row(ProgressBar(total=1.0, completed=state.fraction, width=max(10, min(50, width - 30))), _line(first))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 import optuna
@@ -252,9 +253,16 @@ def test_a_constant_curve_or_a_single_report_divides_nothing_by_zero(study: optu
         ({"total_steps": "100"}, "total_steps"),
         ({"min_fraction": 0.0}, "min_fraction"),
         ({"min_fraction": 1.0}, "min_fraction"),
+        ({"min_fraction": "0.1"}, "min_fraction"),
         ({"alpha": 0.0}, "alpha"),
+        ({"alpha": None}, "alpha"),
         ({"margin": -0.1}, "margin"),
+        ({"margin": "1%"}, "margin"),
         ({"min_references": 0}, "min_references"),
+        ({"min_references": 2.5}, "min_references"),
+        ({"min_references": True}, "min_references"),
+        ({"stop_diverging": "no"}, "stop_diverging"),
+        ({"log": True}, "log"),
         ({"mode": "off"}, "mode"),
         ({"audit": 1.0}, "audit"),
         ({"transform": "square"}, "transform"),
@@ -267,6 +275,12 @@ def test_a_constant_curve_or_a_single_report_divides_nothing_by_zero(study: optu
 def test_a_wrong_argument_is_a_value_error_that_names_it(settings: dict[str, object], name: str) -> None:
     with pytest.raises(ValueError, match=name):
         CollapsePruner(**settings)
+
+
+@pytest.mark.parametrize("total_steps", [np.int64(HORIZON), np.float32(HORIZON)])
+def test_total_steps_may_be_a_number_of_numpys(total_steps: Any) -> None:
+    study = optuna.create_study(pruner=CollapsePruner(total_steps=total_steps))
+    assert study.pruner.horizon(study, study.ask()) == HORIZON
 
 
 def test_references_of_two_metrics_are_refused() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import optuna
 import pytest
 from optuna_studies import add_family, attach, curve, first_stop, steps
+
+from hpo import CollapsePruner
 
 
 def test_shadow_mode_says_what_it_would_do_and_stops_nothing(study: optuna.Study) -> None:
@@ -54,3 +57,10 @@ def test_an_order_outlives_pickling(study: optuna.Study) -> None:
     pruner.stop(0)
     study.pruner = pickle.loads(pickle.dumps(pruner))
     assert first_stop(study, curve(3.0, steps())) == 5
+
+
+@pytest.mark.parametrize("number", ["3", -1, 2.0, None, True])
+@pytest.mark.parametrize("order", ["keep", "stop"])
+def test_an_order_for_what_is_no_trial_number_is_refused(order: str, number: Any) -> None:
+    with pytest.raises(ValueError, match="trial_number must be a whole number from 0 on; found"):
+        getattr(CollapsePruner(), order)(number)

@@ -7,6 +7,7 @@ import pickle
 import threading
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import optuna
@@ -301,3 +302,26 @@ def test_threads_that_decide_at_once_do_not_disturb_each_other(open_storage: Ope
     for thread in threads:
         thread.join()
     assert answers == {n: n % 2 == 1 for n in range(100, 116)}
+
+
+@pytest.mark.parametrize(
+    ("step", "loss", "name"), [(1, None, "loss"), (1, "low", "loss"), (1, [3.0], "loss"), (None, 3.0, "step")]
+)
+def test_a_report_that_is_no_number_is_a_value_error_that_names_it(step: Any, loss: Any, name: str) -> None:
+    trial = optuna.create_study(pruner=CollapsePruner()).ask()
+    with pytest.raises(ValueError, match=f"{name} must be a number; found "):
+        report(trial, step, loss)
+
+
+@pytest.mark.parametrize(
+    ("transform", "sign", "warns"), [("log", -1.0, False), ("log", 1.0, True), ("log1m", 1.0, False), (None, 1.0, False)]
+)
+def test_a_scale_that_the_values_do_not_allow_is_told_once(transform: Any, sign: float, warns: bool) -> None:
+    study = optuna.create_study(direction="maximize", pruner=CollapsePruner(total_steps=HORIZON, transform=transform))
+    for final in (0.5, 0.6, 0.7):
+        add(study, {s: sign * v for s, v in curve(final / 4, steps()).items()})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number in (10, 11):
+            study.pruner.prune(study, frozen(number, {s: sign * v for s, v in curve(0.2, steps()[:8]).items()}))
+    assert [f"transform={transform!r} allows no value of" in str(w.message) for w in caught] == [True] * warns

@@ -61,6 +61,16 @@ def test_judging_again_needs_no_decisions_and_changes_nothing(runs, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
+def test_candidates_that_stopped_a_step_too_soon_are_judged_at_the_same_step_as_the_others(runs, result, tmp_path):
+    shutil.copytree(runs / "seed-0", tmp_path / "seed-0")
+    stopped = [trial["number"] for trial in result["trials"] if trial["state"] == "stopped"]
+    for number in stopped:
+        log = next((tmp_path / "seed-0" / "trials").glob(f"trial-*{number}/log.csv"))
+        log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+    assert stopped
+    assert demo_report(tmp_path, [0]) == demo_report(runs, [0])
+
+
 def test_the_table_has_a_row_a_seed_and_one_of_means(runs):
     lines = demo_table(demo_report(runs, range(3))).splitlines()
     assert len({line.count("|") for line in lines[:4]}) == 1

@@ -128,6 +128,15 @@ def test_a_trial_whose_worker_died_starts_again() -> None:
     assert piped([*large_sweep()[: N + 1], begun, {**begun, "time": 1e4 + 1}]) == ["trial-150 starts again"]
 
 
+def test_the_clock_of_a_finished_sweep_stands_still() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=140, height=20, color_system=None)
+    view = LiveView(console)
+    for event in [*large_sweep(), {"event": "finished", "error": None, "time": 492.0}]:
+        view.state.take(event)
+    console.print(view)
+    assert "8:12 in all" in console.file.getvalue()
+
+
 def test_a_finished_sweep_is_summed_up_as_such() -> None:
     view = PlainLines(Console(file=io.StringIO()))
     for event in [*large_sweep(), {"event": "finished", "error": None, "time": 1e4}]:
