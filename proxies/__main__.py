@@ -9,7 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(help="Checks of the proxy models.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Checks of the proxy models.",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 EPILOG = "Example: python -m proxies coordinate-check --figure coordinate_check.svg"
 
@@ -36,9 +41,12 @@ def coordinate_check_command(
 
     Exit code 0: every promised quantity is flat (CompleteP in width and depth, μP in width), 1: one is not, 2: bad input.
     """
+    from hpo.commands.options import require_svg
     from proxies.coordinate_ladder import CoordinateSettings, coordinate_check
 
     try:
+        if figure is not None:
+            require_svg(figure)
         settings = CoordinateSettings(
             parameterisations=tuple(name.strip() for name in parameterisation.split(",") if name.strip()),
             widths=_numbers("--widths", widths),

@@ -3,8 +3,8 @@
 YAML or JSON: a list of recipes, a mapping from name to recipe, or either under the key ``recipes``, ``models`` or
 ``family``; CSV, TSV, JSONL or Parquet: a row a recipe (or a row a logged point). A recipe has any of ``n_params``,
 ``n_tokens`` (or ``total_tokens``), ``batch_tokens``, ``lr``, ``weight_decay``, ``schedule`` (a name or a mapping),
-``warmup_fraction`` (or ``warmup_tokens``), and, where the quantities behind them are not published, ``tpp`` and ``tau``
-themselves.
+``warmup_fraction`` (or ``warmup_tokens``, or ``warmup_steps``, of ``total_steps`` or of as many as the tokens make), and,
+where the quantities behind them are not published, ``tpp`` and ``tau`` themselves.
 """
 
 from __future__ import annotations
@@ -92,9 +92,8 @@ def _controls(path: Path, name: str, entry: Mapping[str, Any]) -> Controls:
     where = f"{path}: {name}"
     known = {key: _number(where, key, values) for key in QUANTITIES}
     tau, tpp = _number(where, "tau", values), _number(where, "tpp", values)
-    warmup_tokens = _number(where, "warmup_tokens", values)
-    if known["warmup_fraction"] is None and warmup_tokens is not None and known["n_tokens"]:
-        known["warmup_fraction"] = warmup_tokens / known["n_tokens"]
+    if known["warmup_fraction"] is None:
+        known["warmup_fraction"] = _warmup_fraction(where, values, known["n_tokens"], known["batch_tokens"])
     try:
         recipe = Recipe(schedule=_schedule(values.get("schedule"), known["lr"]), **known)
     except (ValueError, TypeError) as error:
@@ -106,6 +105,15 @@ def _controls(path: Path, name: str, entry: Mapping[str, Any]) -> Controls:
             f"{where}: expected n_params and n_tokens, or tpp and tau; found {', '.join(map(str, values)) or 'nothing'}"
         )
     return made
+
+
+def _warmup_fraction(where: str, values: Mapping[str, Any], n_tokens: float | None, batch_tokens: float | None) -> float | None:
+    tokens, steps = _number(where, "warmup_tokens", values), _number(where, "warmup_steps", values)
+    if tokens is not None and n_tokens:
+        return tokens / n_tokens
+    total = _number(where, "total_steps", values)
+    total = n_tokens / batch_tokens if not total and n_tokens and batch_tokens else total
+    return steps / total if steps is not None and total else None
 
 
 def _number(where: str, key: str, values: Mapping[str, Any]) -> float | None:

@@ -47,6 +47,7 @@ class Context:
         self._ray_is_up = False
         self.add_runs((*self.reuse.proxies, *plan.candidates))
         self.hand = Hand(self.runs, CommandsFile(folder.path))
+        self.hand.say = self.progress.say
 
     def add_runs(self, runs: Iterable[Run]) -> None:
         """Make runs known to whoever shows the sweep, each with a folder of its own."""

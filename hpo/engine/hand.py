@@ -44,6 +44,8 @@ class Hand:
         Called with a run that is to go on; set by whoever runs the trials.
     is_out : callable
         Says of a run that ended at the stopping point whether it was not selected; set by the sweep.
+    say : callable
+        Called with a line about each wish that is refused, as whoever wished may be gone; set by the sweep.
     """
 
     def __init__(self, runs: RunsOnDisk, file: CommandsFile) -> None:
@@ -55,6 +57,7 @@ class Hand:
         self.n_revived: Counter[str] = Counter()
         self.enqueue: Callable[[Run], None] = lambda _run: None
         self.is_out: Callable[[Run], bool] = lambda _run: False
+        self.say: Callable[[str], None] = lambda _text: None
         self._answered = file.answers()
         for command in file.commands():
             answer = self._answered.get(command.id)
@@ -71,6 +74,8 @@ class Hand:
                 answer = self._heed(command)
                 if answer.ok:
                     self._note(command, answer)
+                else:
+                    self.say(f"{command.action} {command.trial} is refused: {answer.text}")
                 if answer.revived:
                     self._start_again(self._by_name[command.trial])
                 self._file.answer(answer)

@@ -79,7 +79,8 @@ class _Judged:
             run = self._context.candidates[job.name]
             self._judge.reported(run, report)
             if (decision := self._judge.decision(run)) is not None:
-                self._context.progress.decided(run.name, decision.action, decision.reason, decision.to_dict())
+                action = "stop" if decision.pruned else "continue"  # the scheduler's own may be to stop a run that is kept
+                self._context.progress.decided(run.name, action, decision.reason, decision.to_dict())
 
     def ended(self, job: Job) -> None:
         self._usual.ended(job)

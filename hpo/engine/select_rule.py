@@ -20,7 +20,7 @@ from hpo.core.decision import REASONS, StoppingSettings
 from hpo.core.model import CollapseModel
 from hpo.engine.context import Context
 from hpo.engine.cost import spending
-from hpo.engine.judging import Judgement, Look, Verdict, judge
+from hpo.engine.judging import Judgement, Look, Verdict, judge, transfer_scores
 from hpo.engine.plan import Plan, Run
 from hpo.engine.result import judged_runs
 from hpo.engine.worker import Job
@@ -50,11 +50,12 @@ class _Select:
         context, runs = self._context, (*self._context.reuse.proxies, *self._plan.candidates)
         if not context.folder.decisions.exists():  # what was not there when all were judged is left out
             self._train_first(runs, "1-to-stop")
+            self._train_one_at_least()
         self._runs.save_curves(runs)
         if self._runs.lack_metric(runs):
             metric = context.plan.config.metric
             context.give_up(f"no run has reported {metric} (metric: {metric} takes session.report(…, {metric}=…))")
-        if not any(self._runs.has_status(run, "reached") for run in self._plan.candidates):
+        if self._nobody_reached():
             context.give_up("no candidate could be trained to the stopping point")
 
     def _train_first(self, runs: Sequence[Run], phase: str) -> None:
@@ -64,6 +65,17 @@ class _Select:
         self._context.train(jobs, phase, may_start=self._context.budget.may_explore, again=again)
         for run in self._plan.proxies:
             remove_checkpoints(self._context.folder.trial(run.name))
+
+    def _train_one_at_least(self) -> None:
+        """Train a candidate to the stopping point where the time budget let none begin, those first that proxies favour."""
+        finals = self._runs.final_losses(self._plan.proxies)
+        scores = transfer_scores(self._plan.candidates, self._plan.proxies, finals)
+        for run in sorted(self._plan.candidates, key=lambda run: scores.get(run.name, (0.0, 0.0))):
+            if self._nobody_reached():
+                self._context.train([self._runs.job(run, run.stop_step)], "1-one-at-least")
+
+    def _nobody_reached(self) -> bool:
+        return not any(self._runs.has_status(run, "reached") for run in self._plan.candidates)
 
     def _model(self) -> CollapseModel:
         """Return the model that judges: a library's, once the candidates and a proxy follow it, else that of the proxies."""

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -249,16 +250,27 @@ def _derived(space: SearchSpace, searched: Mapping[str, Any], context: RunContex
 
 
 def _recipe_by_name(settings: Mapping[str, Any]) -> Recipe:
-    batch = settings.get("batch_tokens")
-    if batch is None and {"batch_sequences", "seq_len"} <= set(settings):
-        batch = settings["batch_sequences"] * settings["seq_len"]
-    if batch is None or "n_steps" not in settings:
-        raise InputError.at("target", "n_steps, n_params and batch_tokens (or a recipe function)", sorted(settings))
+    n_steps, batch = _number(settings, "n_steps"), _number(settings, "batch_tokens")
+    sequences, seq_len = _number(settings, "batch_sequences"), _number(settings, "seq_len")
+    if batch is None and sequences is not None and seq_len is not None:
+        batch = sequences * seq_len
+    if batch is None or n_steps is None:
+        given = sorted(key for key, value in settings.items() if value is not None)
+        raise InputError.at("target", "n_steps, n_params and batch_tokens (or a recipe function)", given)
     block = settings.get("schedule")
+    if not isinstance(block, Mapping | None):
+        raise InputError.at("target.schedule", "a mapping with a name such as linear", block)
     known = ("n_params", "lr", "weight_decay", "warmup_fraction", "flops_exact")
     return Recipe(
         schedule=unknown_schedule("unstated") if block is None else as_schedule(block),
-        n_tokens=settings["n_steps"] * batch,
+        n_tokens=n_steps * batch,
         batch_tokens=batch,
         **{key: settings[key] for key in known if settings.get(key) is not None},
     )
+
+
+def _number(settings: Mapping[str, Any], key: str) -> Any:
+    value = settings.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+        raise InputError.at(f"target.{key}", "a number", value)
+    return value

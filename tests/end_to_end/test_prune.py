@@ -133,6 +133,7 @@ def test_people_keep_stop_revive_and_extend_candidates_of_a_running_sweep(hpo, p
     assert driver.returncode == 0, err
     trials = {f"trial-0{t['number']}": t for t in json.loads(out)["trials"]}
     assert trials["trial-08"]["state"] == "complete"
+    assert "trial-08: stops" not in err  # it goes on, against its forecast
     assert trials[running[0]]["state"] in ("complete", "winner")
     assert np.array_equal(read_log(folder / running[0])["step"], np.arange(1, 601))
     assert trials["trial-07"]["state"] == "stopped"

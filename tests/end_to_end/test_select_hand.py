@@ -55,6 +55,13 @@ def test_the_winners_configuration_trains_it_again_as_it_is_and_the_next_one_swe
     assert read_log(hpo.folder / "next-size" / "trials" / "trial-00")["step"].size == 900  # the old winner is the first
 
 
+def test_one_candidate_is_finished_even_if_the_time_is_up_before_any_began(hpo, own_sweep):
+    code, out, err = hpo("sweep", hpo.write(own_sweep() | {"time_budget": 0.5}), "--out", hpo.run, "--json")
+    assert code == 0, err
+    states = [t["state"] for t in json.loads(out)["trials"]]
+    assert sorted(states) == ["not_started"] * (len(states) - 1) + ["winner"]
+
+
 def test_rungs_look_again_at_the_doubtful_and_a_resume_decides_nothing_twice(hpo, own_sweep):
     config = own_sweep(sleep_s=0.005)
     config["search"] = {"space": {"parameters": {"lr": {"type": "float", "low": 1e-3, "high": 1e-1, "log": True, "points": 4}}}}

@@ -45,6 +45,13 @@ def test_published_controls_stand_in_for_unpublished_quantities(tmp_path):
     assert second.warmup_fraction == pytest.approx(0.025)
 
 
+@pytest.mark.parametrize("length", ["total_steps: 4000", "total_steps: .nan, batch_tokens: 1e7", "batch_tokens: 1e7"])
+def test_a_warm_up_in_steps_is_a_fraction_of_the_run(tmp_path, length):
+    (tmp_path / "f.yaml").write_text(f"a: {{n_params: 2e9, n_tokens: 4e10, warmup_steps: 200, {length}}}\n")
+    (made,) = read_recipes(tmp_path / "f.yaml")
+    assert made.warmup_fraction == pytest.approx(0.05)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -120,3 +120,13 @@ def test_an_unknown_candidate_is_refused(runs):
     command = file.ask("keep", "trial-99")
     Hand(runs, file).look()
     assert file.answers()[command.id].text == "there is no candidate trial-99"
+
+
+def test_a_refusal_is_said_as_whoever_wished_may_be_gone(runs):
+    _ends(runs, "stopped")
+    file = CommandsFile(runs.folder.path)
+    file.ask("keep", NAME)
+    hand, said = Hand(runs, file), []
+    hand.say = said.append
+    hand.look()
+    assert said == [f"keep {NAME} is refused: {NAME} has ended; revive starts it again"]

@@ -12,6 +12,7 @@ import pytest
 from hpo.engine.config import InputError, SweepConfig, load_config, parse_config
 from hpo.engine.plan import coordinates, plan_sweep, well_spread
 
+OWN_TARGET = {"n_steps": 600, "n_params": 4000, "batch_tokens": 100}
 GRID = [{"lr": lr, "tau": tau} for lr in (0.001, 0.01, 0.1) for tau in (0.1, 0.3, 0.9)]
 
 
@@ -150,6 +151,10 @@ def test_ones_own_function_gets_the_weight_decay_of_tau(tiny):
         ({"trainable": "json:nothing"}, r"trainable: expected a function nothing in json; found nothing"),
         ({"target": {"n_steps": 600}}, r"target: expected n_steps, n_params and batch_tokens"),
         ({"target": {"n_steps": 600, "n_params": 4000, "batch_tokens": -1}}, r"target: .*above 0; found -"),
+        ({"target": {**OWN_TARGET, "n_steps": None}}, r"expected n_steps, .*found \['batch_tokens'"),
+        ({"target": {**OWN_TARGET, "n_steps": "abc"}}, r"target.n_steps: expected a number; found abc"),
+        ({"target": {**OWN_TARGET, "schedule": "linear"}}, r"target.schedule: expected a mapping with .*; found linear"),
+        ({"target": {**OWN_TARGET, "schedule": [1]}}, r"target.schedule: expected a mapping with .*; found \[1\]"),
     ],
 )
 def test_ones_own_function_that_cannot_work_is_refused(tiny, change, message):
@@ -161,7 +166,7 @@ def _own(tiny):
     del tiny["model"], tiny["training"], tiny["data"]
     del tiny["search"]["space"]["parameters"]["tau"]
     tiny["proxies"] = {"sizes": [{"n_params": 1000, "n_steps": 300}], "settings": 2}
-    return {**tiny, "trainable": "json:dumps", "target": {"n_steps": 600, "n_params": 4000, "batch_tokens": 100}}
+    return {**tiny, "trainable": "json:dumps", "target": OWN_TARGET}
 
 
 def own_sweep(**proxy: object) -> dict[str, object]:

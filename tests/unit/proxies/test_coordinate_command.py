@@ -60,6 +60,7 @@ def test_the_figure_has_a_panel_for_each_axis_and_quantity(tmp_path: Path) -> No
         (("--parameterisation", "ntk"), "parameterisation must be among sp, mup, completep; found ntk"),
         (("--steps", "0"), "steps must be at least 1; found 0"),
         (("--lr", "-1"), "training.lr must be a finite number above 0; found -1.0"),
+        (("--figure", "check.png"), "--figure: expected a name that ends in .svg; found check.png"),
     ],
 )
 def test_bad_input_is_one_line_and_exits_with_2(arguments: tuple[str, ...], message: str) -> None:
