@@ -31,6 +31,8 @@ from hpo.reporting.decision_trail import TrailLine, trail_of
 from hpo.reporting.sweep_state import RunState, SweepState
 
 MAX_CURVES = 500
+RESULT_KEYS = ("winner", "forecast", "actual_final_loss", "flops_full_sweep", "saved_fraction", "seconds", "trials")
+"""What a ``result.json`` that tells costs has besides."""
 _VERIFY = "verify-"
 _FURTHER = re.compile(r"^(verify|seed-\d+)-")
 
@@ -131,7 +133,7 @@ class SweepRecord:
 def read_sweep(folder: Path) -> SweepRecord:
     """Return what the run folder ``folder`` tells; of very many candidates, the curves of the :data:`MAX_CURVES` best."""
     reader = _Reader(folder)
-    config, result = reader.config(), reader.json("result.json")
+    config, result = reader.config(), reader.result()
     events = read_progress(folder / "logs" / "progress.jsonl")
     state = SweepState.of(events)
     trials = reader.trials(result, state, events)
@@ -149,7 +151,18 @@ class _Reader:
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             self._note("config.yaml", error)
             return {}
-        return data if isinstance(data, dict) else {}
+        if not isinstance(data, dict):
+            self._note("config.yaml", ValueError("it is no mapping"))
+            return {}
+        return data
+
+    def result(self) -> dict[str, Any] | None:
+        """Return ``result.json``, None where it is not whole: one of another version may lack something."""
+        found = self.json("result.json")
+        missing = [name for name in RESULT_KEYS if name not in found] if found is not None and found.get("flops_spent") else []
+        if missing:
+            self._note("result.json", ValueError(f"it lacks {', '.join(missing)}"))
+        return None if missing else found
 
     def json(self, name: str) -> dict[str, Any] | None:
         path = self._folder / name
@@ -160,7 +173,10 @@ class _Reader:
         except (OSError, ValueError) as error:
             self._note(name, error)
             return None
-        return data if isinstance(data, dict) else None
+        if not isinstance(data, dict):
+            self._note(name, ValueError("it is no object"))
+            return None
+        return data
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         """Return the records of a JSONL file; a line that was cut short, or is none, is passed over."""

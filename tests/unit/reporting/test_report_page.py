@@ -267,6 +267,24 @@ def test_what_cannot_be_read_is_named_and_the_rest_shown(copy: Path) -> None:
     assert "trial 4 lr 0.01, kind plain" in text
 
 
+@pytest.mark.parametrize("key", ["forecast", "seconds", "winner"])
+def test_a_result_of_another_version_is_named_and_the_rest_shown(copy: Path, key: str) -> None:
+    result = json.loads((copy / "result.json").read_text())
+    del result[key]
+    (copy / "result.json").write_text(json.dumps(result))
+    text = words(copy)
+    assert f"Note result.json cannot be read: it lacks {key}" in text
+    assert "trial 4 lr 0.01, kind plain" in text
+
+
+def test_files_of_another_kind_are_named(copy: Path) -> None:
+    (copy / "config.yaml").write_text("- a list")
+    (copy / "result.json").write_text("[]")
+    text = words(copy)
+    assert "Note config.yaml cannot be read: it is no mapping" in text
+    assert "Note result.json cannot be read: it is no object" in text
+
+
 def test_of_very_many_candidates_the_best_are_shown_and_all_are_in_the_csv(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep_files, "MAX_CURVES", 3)
     for module in (report_tables, report_page):
