@@ -40,7 +40,7 @@ def test_the_demo_finishes_one_of_its_candidates_and_forecasts_all(run):
     assert len(result["trials"]) >= 9
     assert [t["state"] for t in result["trials"]].count("winner") == 1
     assert all(t["forecast"]["final_loss"] is not None for t in result["trials"])
-    assert result["forecast"]["at_fraction"] <= 0.2
+    assert result["forecast"]["at_fraction"] == pytest.approx(0.2, abs=0.001)  # the evaluation nearest to a fifth of training
 
 
 def test_the_demo_says_how_far_off_its_forecast_was(run):
