@@ -26,6 +26,7 @@ from typing import Any
 
 from bench.live_race_report import EVENTS, live_race_table, race_of_seed
 from bench.own_demo import is_verified
+from bench.sessions import WithoutCheckpoints
 from hpo.adapters.atomic import write_json, write_text
 from hpo.engine.plan import plan_sweep
 from hpo.engine.run_folder import RunFolder
@@ -45,7 +46,7 @@ class Candidate:
     n_steps: int
 
 
-class PeerSession:
+class PeerSession(WithoutCheckpoints):
     """A session that notes every evaluation in a file and hands it to a peer.
 
     Parameters
@@ -69,15 +70,6 @@ class PeerSession:
         with self._events.open("a", encoding="utf-8") as events:
             events.write(json.dumps(line) + "\n")
         self._stopped = self._tell(max(1, 100 * step // self._candidate.n_steps), self.last) and not ends
-
-    def checkpoint(self, save: Callable[[Path], None]) -> bool:
-        """Save nothing: no run of the race is interrupted."""
-        del save
-        return False
-
-    def restore(self) -> Path | None:
-        """Return None: from the beginning."""
-        return None
 
     def should_stop(self) -> bool:
         """Return what the peer said last."""

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from multiprocessing import get_context
@@ -30,26 +30,18 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from bench.sessions import WithoutCheckpoints
 from hpo.core.session import Session
 
 STEP_S = 0.02
 _SIZE = 96
 
 
-class _Nobody:
+class _Nobody(WithoutCheckpoints):
     """A session that does nothing: the training alone."""
 
     def report(self, *, step: int, loss: float, tokens: float | None = None, **extra: float) -> None:
         """Take nothing."""
-
-    def checkpoint(self, save: Callable[[Path], None]) -> bool:
-        """Save nothing."""
-        del save
-        return False
-
-    def restore(self) -> Path | None:
-        """Return None: from the beginning."""
-        return None
 
     def should_stop(self) -> bool:
         """Return False."""

@@ -62,12 +62,18 @@ def number_or_text(text: str | None) -> float | int | str | None:
     return text
 
 
-def _number(option: str, text: str) -> float:
+def positive(text: str) -> float | None:
+    """Return the finite number above 0 that a text is, None if it is none."""
     try:
         value = float(text)
     except ValueError:
-        value = float("nan")
-    if not 0 < value < float("inf"):
+        return None
+    return value if 0 < value < float("inf") else None
+
+
+def _number(option: str, text: str) -> float:
+    value = positive(text)
+    if value is None:
         raise ValueError(f"{option}: expected finite numbers above 0, comma-separated; found {text or 'nothing'}")
     if not SMALLEST <= value <= LARGEST:
         raise ValueError(f"{option}: expected numbers within {SMALLEST:g} and {LARGEST:g}; found {text}")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hpo.commands.options import positive
+
 if TYPE_CHECKING:
     from hpo.adapters.curve_files import RecordedRun
 
@@ -59,11 +61,8 @@ def with_total(runs: Sequence[RecordedRun], total: str | None) -> list[RecordedR
 def _horizon(total: str | None) -> float | None:
     if total is None or total == "last":
         return None
-    try:
-        number = float(total)
-    except ValueError:
-        number = float("nan")
-    if not 0 < number < float("inf"):
+    number = positive(total)
+    if number is None:
         raise ValueError(f"--total: expected a number of steps above 0, or last; found {total}")
     return number
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral, Real
 from typing import Literal
 
 from scipy import special
@@ -27,6 +26,7 @@ from scipy import special
 from hpo.core.curve import Curve
 from hpo.core.forecast import STATUS_REASONS, Forecast, SweepForecast
 from hpo.core.posterior import probability_best
+from hpo.core.quantities import is_real, is_whole
 
 Action = Literal["continue", "pause", "stop"]
 Number = float | int | str | None
@@ -79,15 +79,15 @@ class StoppingSettings:
 
     def __post_init__(self) -> None:
         for name in ("min_fraction", "alpha", "margin"):
-            _require(_is_real(getattr(self, name)), name, "a number", getattr(self, name))
+            _require(is_real(getattr(self, name)), name, "a number", getattr(self, name))
         _require(0 < self.min_fraction < 1, "min_fraction", "inside (0, 1)", self.min_fraction)
         _require(0 < self.alpha < 1, "alpha", "inside (0, 1)", self.alpha)
         _require(0 <= self.margin < 1, "margin", "in [0, 1)", self.margin)
         for name in ("min_references", "keep_min"):
             count = getattr(self, name)
-            _require(_is_whole(count) and count >= 1, name, "a whole number of at least 1", count)
+            _require(is_whole(count) and count >= 1, name, "a whole number of at least 1", count)
         most = self.keep_max
-        _require(most is None or (_is_whole(most) and most >= self.keep_min), "keep_max", "at least keep_min", most)
+        _require(most is None or (is_whole(most) and most >= self.keep_min), "keep_max", "at least keep_min", most)
 
 
 @dataclass(frozen=True)
@@ -322,14 +322,6 @@ def forecast_numbers(forecast: Forecast) -> dict[str, Number]:
 
 def _level(forecast: Forecast) -> float:
     return math.inf if forecast.level is None else forecast.level
-
-
-def _is_real(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _require(ok: bool, name: str, expected: str, found: float | None) -> None:

@@ -19,23 +19,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from functools import lru_cache
+from dataclasses import astuple, dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from hpo.core.learning_rate import FINE, GRID, summed_rate
+from hpo.core.learning_rate import FINE, FIT_FROM, GRID, ROBUST, ResponseForm, summed_rate
 from hpo.core.recipe import Recipe
 
 FloatArray = NDArray[np.float64]
-FIT_FROM = 0.05
 BURN_IN_WARMUPS = 1.5
 """Lengths of the warm-up that pass before the law may hold."""
 LATEST_START = 0.5
-_ROBUST = 0.003
 _FALLS = 24
 _LOWEST_RATE = 0.01
 """Share of the peak rate: below, falls are given back as if it were this high."""
@@ -68,7 +65,7 @@ class Drive(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MultiPowerLaw:
+class MultiPowerLaw(ResponseForm):
     """Fitted constants: L0, log A, α, log b, log B, r, log C, γ and β; ``sum_unit`` is Ŝ."""
 
     floor: float
@@ -82,25 +79,17 @@ class MultiPowerLaw:
     memory_exponent: float
     sum_unit: float
 
-    def log_losses(self, recipe: Recipe, n_steps: float | None) -> FloatArray:
-        """Return log L of a run along the grid, read-only; ``n_steps`` replaces the run's own."""
-        return _log_losses(self, recipe, n_steps)
+    def losses(self, recipe: Recipe, n_steps: float | None) -> FloatArray:
+        """Return L of a run along the grid; ``n_steps`` replaces the run's own."""
+        drives = _Drives.of([drive_of(recipe, n_steps)], self.sum_unit)
+        return np.asarray(drives.losses(np.array(astuple(self)[:-1]))[0])
 
     def begins(self, recipe: Recipe) -> float:
         """Return the fraction of training from which on it may hold for a run: some time after warm-up."""
         return _begins(recipe)
 
 
-_CONSTANTS = tuple(f.name for f in fields(MultiPowerLaw))[:9]
-
-
-@lru_cache(maxsize=1024)
-def _log_losses(law: MultiPowerLaw, recipe: Recipe, n_steps: float | None) -> FloatArray:
-    """Return log L of a run along the grid; a running trial is asked about again and again."""
-    constants = np.array([getattr(law, name) for name in _CONSTANTS])
-    values: FloatArray = np.log(_Drives.of([drive_of(recipe, n_steps)], law.sum_unit).losses(constants)[0])
-    values.setflags(write=False)
-    return values
+_CONSTANTS = tuple(f.name for f in fields(MultiPowerLaw))[:-1]
 
 
 def _begins(recipe: Recipe) -> float:
@@ -109,11 +98,11 @@ def _begins(recipe: Recipe) -> float:
 
 def drive_of(recipe: Recipe, n_steps: float | None = None) -> Drive:
     """Return the learning rate of a run along :data:`GRID`; S in units of rate × steps. ``n_steps`` replaces the run's own."""
-    eta, summed, _ = summed_rate(recipe, n_steps)
-    before, after, place = _falls_of(eta, summed, recipe.warmup_fraction or 0.0)
-    along = np.interp(GRID, FINE, summed)
-    peak = float(recipe.lr or eta.max())
-    return Drive(along, before / peak, after / peak, np.maximum(along[:, None] - place[None, :], 0.0), peak)
+    rate = summed_rate(recipe, n_steps)
+    before, after, place = _falls_of(rate.along, rate.summed, recipe.warmup_fraction or 0.0)
+    along = np.interp(GRID, FINE, rate.summed)
+    since = np.maximum(along[:, None] - place[None, :], 0.0)
+    return Drive(along, before / rate.peak, after / rate.peak, since, rate.peak)
 
 
 def _falls_of(eta: FloatArray, summed: FloatArray, warmup: float) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -247,7 +236,7 @@ def _fit(drives: _Drives, losses: FloatArray, log_burn_in: float) -> tuple[Float
 
     start, low, high = _bounds(best, log_burn_in)
     fitted = least_squares(
-        errors, start, jacobian, bounds=(low, high), loss="soft_l1", f_scale=_ROBUST, max_nfev=80, x_scale="jac"
+        errors, start, jacobian, bounds=(low, high), loss="soft_l1", f_scale=ROBUST, max_nfev=80, x_scale="jac"
     )
     return np.asarray(fitted.x), float(np.sqrt(np.mean(errors(fitted.x)[: int(use.sum())] ** 2)))
 

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral, Real
 
 LARGEST, SMALLEST = 1e40, 1e-40
 """Quantities outside are mistakes: products and quotients of a handful of those inside still have a number."""
 WHOLE = 2**53
 """Whole numbers from here on have no exact float."""
+
+
+def is_real(value: object) -> bool:
+    """True for a number, NumPy's too, that is no truth value."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_whole(value: object) -> bool:
+    """True for a whole number, NumPy's too, that is no truth value."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def require_positive(name: str, value: object) -> None:

@@ -14,21 +14,17 @@ arXiv 2503.12811 and 2408.11029 sum learning rates in the same way; this form, w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from functools import lru_cache
+from dataclasses import astuple, dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from hpo.core.learning_rate import FINE, GRID, summed_rate
+from hpo.core.learning_rate import FINE, FIT_FROM, GRID, ROBUST, ResponseForm, summed_rate
 from hpo.core.recipe import Recipe
 
 FloatArray = NDArray[np.float64]
-FIT_FROM = 0.05
-"""t̂ from which on the fit uses a curve."""
-_ROBUST = 0.003
 
 
 class Drive(NamedTuple):
@@ -41,7 +37,7 @@ class Drive(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Kernel(ResponseForm):
     """Fitted constants; ``peak_unit`` is η_0."""
 
     floor: float
@@ -54,29 +50,21 @@ class Kernel:
     peak_exponent: float
     peak_unit: float
 
-    def log_losses(self, recipe: Recipe, n_steps: float | None) -> FloatArray:
-        """Return log L of a run along the grid, read-only; ``n_steps`` replaces the run's own."""
-        return _log_losses(self, recipe, n_steps)
+    def losses(self, recipe: Recipe, n_steps: float | None) -> FloatArray:
+        """Return L of a run along the grid; ``n_steps`` replaces the run's own."""
+        constants = np.array(astuple(self)[:-1])
+        return np.asarray(_losses(constants, _stacked([drive_of(recipe, n_steps)]), self.peak_unit)[0])
 
 
-_CONSTANTS = tuple(f.name for f in fields(Kernel))[:8]
-
-
-@lru_cache(maxsize=1024)
-def _log_losses(kernel: Kernel, recipe: Recipe, n_steps: float | None) -> FloatArray:
-    """Return log L of a run along the grid; a running trial is asked about again and again."""
-    constants = np.array([getattr(kernel, name) for name in _CONSTANTS])
-    values: FloatArray = np.log(_losses(constants, _stacked([drive_of(recipe, n_steps)]), kernel.peak_unit)[0])
-    values.setflags(write=False)
-    return values
+_CONSTANTS = tuple(f.name for f in fields(Kernel))[:-1]
 
 
 def drive_of(recipe: Recipe, n_steps: float | None = None) -> Drive:
     """Return the learning rate of a run along :data:`GRID`; S in units of rate × steps. ``n_steps`` replaces the run's own."""
-    eta, summed_fine, steps = summed_rate(recipe, n_steps)
-    summed = np.interp(GRID, FINE, summed_fine)
+    rate = summed_rate(recipe, n_steps)
+    summed = np.interp(GRID, FINE, rate.summed)
     between = np.diff(summed, prepend=0.0)
-    return Drive(summed, between, between / (np.diff(GRID, prepend=0.0) * steps), float(recipe.lr or eta.max()))
+    return Drive(summed, between, between / (np.diff(GRID, prepend=0.0) * rate.steps), rate.peak)
 
 
 def fit_kernel(recipes: Sequence[Recipe], losses: FloatArray) -> tuple[Kernel, float]:
@@ -95,7 +83,7 @@ def fit_kernel(recipes: Sequence[Recipe], losses: FloatArray) -> tuple[Kernel, f
     def errors(theta: FloatArray) -> FloatArray:
         return np.asarray((np.log(np.maximum(_losses(theta, drives, unit), 1e-9)) - losses)[use], dtype=np.float64)
 
-    found = least_squares(errors, start, bounds=(low, high), loss="soft_l1", f_scale=_ROBUST, max_nfev=80, x_scale="jac")
+    found = least_squares(errors, start, bounds=(low, high), loss="soft_l1", f_scale=ROBUST, max_nfev=80, x_scale="jac")
     constants = dict(zip(_CONSTANTS, map(float, found.x), strict=True))
     return Kernel(**constants, peak_unit=unit), float(np.sqrt(np.mean(errors(found.x) ** 2)))
 

@@ -10,10 +10,10 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
+from hpo.core.quantities import is_real
 from hpo.core.recipe import Recipe
 from hpo.core.schedules import unknown_schedule
 from hpo.engine.config import InputError, SweepConfig
@@ -271,6 +271,6 @@ def _recipe_by_name(settings: Mapping[str, Any]) -> Recipe:
 
 def _number(settings: Mapping[str, Any], key: str) -> Any:
     value = settings.get(key)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+    if value is not None and not is_real(value):
         raise InputError.at(f"target.{key}", "a number", value)
     return value
