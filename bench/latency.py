@@ -10,8 +10,8 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import cycle
+from dataclasses import dataclass, replace
+from itertools import count, cycle
 
 import numpy as np
 
@@ -41,7 +41,9 @@ def measure(repetitions: int = 5) -> list[Step]:
     trials = [_run(rng, f"t{i}", n_steps=2 * N_POINTS, until=STOP) for i in range(N_TRIALS)]
     model = CollapseModel.fit(references)
     model.forecast(trials[0])  # the shape is fitted with the first one
-    one, many = cycle(trials), cycle([trials, trials[::-1]])  # the same question again would find its answer kept
+    first, again = iter(trials[1:]), (replace(trials[i % N_TRIALS]) for i in count(1))  # a run that has reported is a new curve
+    all_again = ([replace(trial) for trial in trials] for _ in count())
+    one_again = ([replace(trial) if i == k else trial for i, trial in enumerate(trials)] for k in cycle(range(N_TRIALS)))
     return [
         Step(
             f"fit of {N_REFERENCES} runs and first forecast",
@@ -49,9 +51,21 @@ def measure(repetitions: int = 5) -> list[Step]:
             1000,
             "ms",
         ),
-        Step("one forecast", _median_ms(lambda: model.forecast(next(one)), 20 * repetitions), 0.2, "ms"),
+        Step("first forecast of a run", _median_ms(lambda: model.forecast(next(first)), N_TRIALS - 1), 0.2, "ms"),
+        Step("its next forecast", _median_ms(lambda: model.forecast(next(again)), 20 * repetitions), 0.2, "ms"),
         Step("one more report", 1000 * _median_ms(_reports, repetitions) / N_POINTS, 20, "µs"),
-        Step(f"joint forecast of {N_TRIALS}", _median_ms(lambda: model.forecast_many(next(many), rng), repetitions), 20, "ms"),
+        Step(
+            f"joint forecast of {N_TRIALS}, all anew",
+            _median_ms(lambda: model.forecast_many(next(all_again), rng), repetitions),
+            20,
+            "ms",
+        ),
+        Step(
+            f"joint forecast of {N_TRIALS} after one has reported",
+            _median_ms(lambda: model.forecast_many(next(one_again), rng), 2 * repetitions),
+            20,
+            "ms",
+        ),
         Step("a curve of 10⁵ reports less one of 10⁴", _growth(), 1, "kB"),
     ]
 

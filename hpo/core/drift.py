@@ -3,7 +3,7 @@
 Before a model of other runs may stop anything, the runs at hand are set against its shape. What counts is what they have in
 *common*: one run that strays is the forecast's business, all of them straying alike is a family that has changed (other data,
 other code, another optimiser). So the offsets of the runs that share a shape and a grid of bins are averaged, and the
-average's slow departures from the shape (:func:`hpo.core.posterior.slow_departures`) are tested together,
+average's slow departures from the shape (:func:`hpo.core.standing.slow_departures`) are tested together,
 
     F = Σ z² / m  ~  F(m, ν),    m ≤ 3,
 
@@ -28,10 +28,10 @@ from scipy import special
 from hpo.core.coordinates import coordinates_of
 from hpo.core.curve import Curve
 from hpo.core.model import CollapseModel
-from hpo.core.posterior import Prefix, aligned_alone, slow_departures, tempered
 from hpo.core.prefix import prefixes_of
 from hpo.core.references import Family
 from hpo.core.shape import Shape
+from hpo.core.standing import Prefix, aligned_alone, slow_departures, tempered
 
 FloatArray = NDArray[np.float64]
 DRIFT_LEVEL = 0.05

@@ -138,12 +138,15 @@ class CollapseModel:
         found = self._align(curves)
         found = replace(found, law=self._with_landscape(curves, found.law))
         forecasts = _forecasts(curves, found)
-        draws = np.full((self.settings.n_draws, len(curves)), np.nan)
         p_best = np.full(len(curves), np.nan)
-        if found.law.members:
-            drawn = found.law.draw(rng, self.settings.n_draws)
-            draws[:, found.law.members] = drawn
-            p_best[found.law.members] = probability_best(drawn)
+        if not found.law.members:
+            return SweepForecast(forecasts, p_best, np.full((self.settings.n_draws, len(curves)), np.nan))
+        drawn = found.law.draw(rng, self.settings.n_draws)
+        p_best[found.law.members] = probability_best(drawn)
+        if found.law.members == list(range(len(curves))):
+            return SweepForecast(forecasts, p_best, drawn)
+        draws = np.full((self.settings.n_draws, len(curves)), np.nan)
+        draws[:, found.law.members] = drawn
         return SweepForecast(forecasts, p_best, draws)
 
     def joint_law(self, curves: Sequence[Curve], finished: Sequence[Finished] = (), noise: float = 0.0) -> Law:

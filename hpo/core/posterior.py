@@ -10,72 +10,18 @@ that term common, so that differences between trials are known better than their
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
-from scipy.linalg.lapack import dpotrf, dpotri, dsyevr
+
+from hpo.core.standing import Prefix, standing_of, tempered
 
 FloatArray = NDArray[np.float64]
-_FEWEST_OUTLIERS, _OUTLIER_SHARE = 3, 0.1
-"""So many bins of a prefix may lose their weight, at least, or that share of them if it is more."""
-OWN_COMPONENTS = 3
-MOSTLY_NOISE = 0.5
-LEAST_NOISE = 1e-3
 NOISE_DOF = 20.0
-"""Share of the scatter given the other bins that is taken for noise at least, where directions are ordered by noise."""
-
-
-@dataclass(frozen=True)
-class Prefix:
-    """One trial's prefix against its shape.
-
-    Attributes
-    ----------
-    offset : ndarray, shape (n,)
-        d = y − s at the observed bins.
-    weights : ndarray, shape (n, n_nodes)
-        Interpolation from nodes to bins.
-    loadings : ndarray, shape (p,)
-        Of the trial on the p shared deviations of the shape.
-    own : float
-        Variance of its own misfit, in units of K.
-    noise : ndarray, shape (n,)
-        Variance of each bin mean.
-    template_noise : ndarray, shape (n, n), or None
-        Covariance of the references' noise in the expected shape.
-    point : float
-        Variance of one report.
-    borrowed : ndarray, shape (n_references,), or None
-        Weight of each reference in the expected shape.
-    at_bins : ndarray, shape (n, n), or None
-        W K Wᵀ, where it is known already.
-    precision : ndarray, shape (n, n), or None
-        Inverse of the covariance of all that the bins depart by, once it is known.
-    """
-
-    offset: FloatArray
-    weights: FloatArray
-    loadings: FloatArray
-    own: float
-    noise: FloatArray
-    template_noise: FloatArray | None = None
-    point: float = 0.0
-    borrowed: FloatArray | None = None
-    at_bins: FloatArray | None = None
-    precision: FloatArray | None = None
-
-    def scatter(self, covariance: FloatArray, share: float) -> FloatArray:
-        """Return the covariance of the bins, shape (n, n): ``share`` times K = ``covariance`` at the bins, and all noise."""
-        at_bins = self.weights @ covariance @ self.weights.T if self.at_bins is None else self.at_bins
-        noisy = share * at_bins
-        if self.template_noise is not None:
-            noisy += self.template_noise
-        noisy.flat[:: self.noise.size + 1] += self.noise
-        return np.asarray(noisy, dtype=np.float64)
+"""Degrees of freedom of the part of a forecast's variance that is noise of reports."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +39,8 @@ class Alignment:
     own : ndarray, shape (n_trials,)
         The part of its diagonal that no other trial shares.
     scale : ndarray, shape (n_trials,)
-        By what to multiply each trial's own sd: how far it has strayed from its family so far, see :func:`own_scale`.
+        By what to multiply each trial's own sd: how far it has strayed from its family so far
+        (:func:`hpo.core.standing.own_scale`).
     noise_share : ndarray, shape (n_trials,)
         Share of each level's variance that is noise of reports rather than misfit.
     """
@@ -122,84 +69,6 @@ class Alignment:
         return np.asarray(float(np.median(factors)) * shared + np.diag(self.own * factors), dtype=np.float64)
 
 
-def tempered(prefix: Prefix, covariance: FloatArray, outlier_sd: float) -> Prefix:
-    """Return the prefix with its precision, and with outlying bins (spikes) inflated until they no longer pull.
-
-    Each bin is compared with what all the others say of it; one further than ``outlier_sd`` away gets its squared distance
-    added to its noise.
-
-    Parameters
-    ----------
-    covariance : ndarray, shape (n_nodes, n_nodes)
-        K.
-    """
-    noise = prefix.noise.copy()
-    inverse = _inverse(prefix.scatter(covariance, prefix.own + float(prefix.loadings @ prefix.loadings)))
-    most = max(_FEWEST_OUTLIERS, int(_OUTLIER_SHARE * noise.size))
-    for _ in range(most if noise.size >= 3 and outlier_sd < np.inf else 0):
-        ones = inverse.sum(axis=1)
-        total = ones.sum()
-        scale = np.maximum(inverse.diagonal() - ones**2 / total, 1e-300)
-        distance = np.abs(inverse @ prefix.offset - ones * (ones @ prefix.offset / total)) / scale
-        worst = int(np.argmax(distance * np.sqrt(scale)))
-        if distance[worst] * np.sqrt(scale[worst]) <= outlier_sd:
-            break
-        added = distance[worst] ** 2
-        noise[worst] += added
-        column = inverse[:, worst]
-        inverse = inverse - np.outer(column, column) * (added / (1.0 + added * column[worst]))
-    return replace(prefix, noise=noise, precision=inverse)
-
-
-def own_scale(prefix: Prefix, dof: float) -> float:
-    """Return by what a trial's own misfit seems larger or smaller than K says; its precision must be known.
-
-    Parameters
-    ----------
-    dof : float
-        Of the law of the runs' scales: a run's misfit is λ^½ times one of covariance K, λ ~ inverse gamma (dof/2, dof/2).
-
-    Notes
-    -----
-    Given m independent standardised components z of its departures so far, E λ ∝ (dof + Σz²)/(dof + m). Taken are the (at most
-    :data:`OWN_COMPONENTS`) directions in which the noise N has the least share of what is seen, if less than
-    :data:`MOSTLY_NOISE`: they are slow ones, and a run that strays there goes on to stray. With V the covariance of what is
-    seen and Q = V⁻¹ − V⁻¹11ᵀV⁻¹/1ᵀV⁻¹1, these are the eigenvectors v of N^½QN^½ with the smallest eigenvalues μ, and
-    z = vᵀN^½Qd/√μ. (That of the level itself, μ = 0, is left out.)
-    """
-    if prefix.offset.size < 2 or np.isinf(dof) or prefix.precision is None:
-        return 1.0
-    shares, z = slow_departures(prefix)
-    z = z[shares < MOSTLY_NOISE]
-    return math.sqrt((dof + float(z @ z)) / (dof + z.size))
-
-
-def slow_departures(prefix: Prefix) -> tuple[FloatArray, FloatArray]:
-    """Return the noise's shares and the standardised departures z of :func:`own_scale`, slowest first, at most three.
-
-    At least two bins, and the precision known. Where a run follows its family, z ~ N(0, 1) each, independent.
-    """
-    if prefix.precision is None:
-        raise ValueError("a prefix must have its precision")
-    ones = prefix.precision.sum(axis=1)
-    total = ones.sum()
-    pull = prefix.precision @ prefix.offset - ones * (ones @ prefix.offset / total)
-    root = np.sqrt(np.maximum(prefix.noise, LEAST_NOISE / prefix.precision.diagonal()))
-    shares, directions = _lowest(
-        root[:, None] * (prefix.precision - np.outer(ones, ones) / total) * root, min(OWN_COMPONENTS + 1, prefix.offset.size)
-    )
-    z = directions[:, 1:].T @ (root * pull) / np.sqrt(np.maximum(shares[1:], 1e-300))
-    return shares[1:], z
-
-
-def _lowest(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
-    """Return the k smallest eigenvalues of a symmetric matrix and their vectors; as scipy's ``eigh``, without its checks."""
-    values, vectors, _, _, failed = dsyevr(matrix, range="I", il=1, iu=k, lower=1)
-    if failed:
-        raise np.linalg.LinAlgError(f"eigenvalues did not converge (LAPACK dsyevr: {failed})")
-    return values[:k], vectors[:, :k]
-
-
 def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof: float = np.inf) -> Alignment:
     """Return the joint distribution of the final values of trials that share one shape.
 
@@ -210,7 +79,7 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof:
     covariance : ndarray, shape (n_nodes, n_nodes)
         K.
     scale_dof : float
-        Of :func:`own_scale`; infinite: all scales are 1.
+        Of :func:`hpo.core.standing.own_scale`; infinite: all scales are 1.
 
     Notes
     -----
@@ -218,13 +87,12 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof:
     through their posterior on the nodes that any trial observes: one system of p × n_used unknowns, not of all trials' bins.
     A trial by itself needs no u: its bins scatter by (own + |f|²) K.
     """
-    with_precision = [p if p.precision is not None else tempered(p, covariance, np.inf) for p in prefixes]
-    misfits = np.array([_misfit(p) for p in with_precision])
-    scales = np.array([own_scale(p, scale_dof) for p in with_precision])
-    noisy = np.array([_noise_share(p) for p in with_precision])
-    if len(prefixes) == 1:
-        level, variance = aligned_alone(with_precision[0])
-        return Alignment(np.array([level]), np.array([[variance]]), misfits, np.array([variance]), scales, noisy)
+    with_precision = (p if p.precision is not None else tempered(p, covariance, np.inf) for p in prefixes)
+    alone = [p.standing or standing_of(p, scale_dof) for p in with_precision]
+    misfits, scales, noisy = np.array([(one.misfit, one.scale, one.noise_share) for one in alone]).T
+    if len(alone) == 1:
+        level, variance = np.array([alone[0].level]), np.array([alone[0].variance])
+        return Alignment(level, variance[:, None], misfits, variance, scales, noisy)
     used = np.flatnonzero(np.any([np.any(p.weights != 0, axis=0) for p in prefixes], axis=0))
     k_used = covariance[np.ix_(used, used)]
     p, n_used = prefixes[0].loadings.size, used.size
@@ -294,44 +162,6 @@ def _shared_deviation(gram: FloatArray, pull: FloatArray, k_used: FloatArray, p:
     solve = np.linalg.solve(np.eye(len(prior)) + prior @ gram, prior)
     cov = 0.5 * (solve + solve.T)
     return cov @ pull, cov
-
-
-def aligned_alone(prefix: Prefix) -> tuple[float, float]:
-    """Return θ̂ and its variance for one trial whose precision is known."""
-    if prefix.precision is None:
-        raise ValueError("a prefix must have its precision")
-    ones = prefix.precision.sum(axis=1)
-    total = float(ones.sum())
-    return float(ones @ prefix.offset) / total, 1.0 / total
-
-
-def _misfit(prefix: Prefix) -> float:
-    """Return the root mean square of the standardised residuals of a prefix whose precision is known."""
-    n = prefix.offset.size
-    if n < 2 or prefix.precision is None:
-        return 0.0
-    off = prefix.offset - aligned_alone(prefix)[0]
-    return math.sqrt(max(float(off @ prefix.precision @ off), 0.0) / (n - 1))
-
-
-def _noise_share(prefix: Prefix) -> float:
-    """Return the share of noise in the variance of the level of a trial by itself, whose precision is known."""
-    ones = np.asarray(prefix.precision).sum(axis=1)
-    of_noise = float(ones @ (prefix.noise * ones))
-    if prefix.template_noise is not None:
-        of_noise += float(ones @ prefix.template_noise @ ones)
-    return min(of_noise / float(ones.sum()), 1.0)
-
-
-def _inverse(matrix: FloatArray) -> FloatArray:
-    """Return the inverse of a symmetric positive definite matrix; by LU where rounding has made it indefinite."""
-    factor, failed = dpotrf(matrix, lower=1, clean=0)
-    if not failed:
-        found, failed = dpotri(factor, lower=1)
-    if failed:
-        return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
-    lower = np.tril(found)
-    return np.asarray(lower + np.tril(found, -1).T, dtype=np.float64)
 
 
 @dataclass(frozen=True)

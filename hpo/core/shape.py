@@ -36,6 +36,7 @@ from hpo.core.noise import FamilyNoise
 from hpo.core.recipe import Recipe
 from hpo.core.remembered import Remembered
 from hpo.core.spikes import without_spikes
+from hpo.core.standing import Prefix
 
 FloatArray = NDArray[np.float64]
 NODES: FloatArray = 0.5 * (BIN_EDGES[:-1] + BIN_EDGES[1:])
@@ -45,6 +46,7 @@ LARGEST = 1e5
 MAX_SHARED = 6
 """Trials of a sweep share at most so many deviations of the shape; what they leave counts as each trial's own."""
 REMEMBERED_BINS = 16
+REMEMBERED_RUNS = 128
 CONTROLS = ("log_tau", "log_tpp", "log_n")
 
 
@@ -76,7 +78,7 @@ class ShapeSettings:
         Infinite: all count alike.
     scale_dof : float
         Degrees of freedom of the law of a run's own scale: the fewer, the more its interval follows how far it has strayed so
-        far (:func:`hpo.core.posterior.own_scale`). Infinite: all runs have the references' scale.
+        far (:func:`hpo.core.standing.own_scale`). Infinite: all runs have the references' scale.
     amplitude_sd : float
         Prior scale of how much runs differ in how far they go along the family's curve, as a share of it
         (:mod:`hpo.core.amplitude`); 0: only as far as K is learned.
@@ -238,6 +240,11 @@ class Shape:
         if len(recipes) != 1:
             return self._predict([coordinates_of(recipe) for recipe in recipes])
         return self._alone.get(recipes[0], lambda: self._predict([coordinates_of(recipes[0])]))
+
+    @cached_property
+    def prefixes(self) -> Remembered[int, tuple[Curve, Prefix | None]]:
+        """What curves said by themselves, by the identity of the curve, which is kept beside it (:mod:`hpo.core.prefix`)."""
+        return Remembered(REMEMBERED_RUNS)
 
     @cached_property
     def _alone(self) -> Remembered[Recipe | None, _Expected]:

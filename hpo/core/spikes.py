@@ -1,7 +1,7 @@
 """Spikes of a curve: single values far off the line between their neighbours.
 
 One bad report must change nothing, in a reference as little as in a running trial (there each bin is held against what all the
-others say, :func:`hpo.core.posterior.tempered`).
+others say, :func:`hpo.core.standing.tempered`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpo.core.posterior import Alignment, Law, Prefix, align_jointly, mixed_dof, own_scale, probability_best, tempered
+from hpo.core.posterior import Alignment, Law, align_jointly, mixed_dof, probability_best
+from hpo.core.standing import Prefix, own_scale, tempered
 
 NODES = np.array([0.1, 0.2, 0.3, 0.5])
 K = 0.02**2 * np.minimum(*np.meshgrid(-np.log(NODES), -np.log(NODES)))

@@ -10,11 +10,12 @@ from synthetic import recipe, surrogate_curve
 
 from hpo.core.decision import _smallest_set
 from hpo.core.model import CollapseModel
-from hpo.core.posterior import Prefix, align_jointly
+from hpo.core.posterior import align_jointly
 from hpo.core.proxy_beliefs import knowledge_before, knowledge_of_model, usual_beliefs
 from hpo.core.proxy_design import Keeping, Trial, _joint_covariance, cheapest_outcome, outlook
 from hpo.core.recipe import Recipe
 from hpo.core.schedules import schedule
+from hpo.core.standing import Prefix
 
 RATES = np.geomspace(1e-3, 1.6e-2, 8).tolist()
 KEEP_ONE = Keeping(keep_max=1)
