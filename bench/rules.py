@@ -12,15 +12,16 @@ import numpy as np
 from bench.simulation import Outcome, Sweep, in_two_phases
 from hpo.core.curve import Curve
 from hpo.core.decision import StoppingSettings, SweepState, decide, is_decided_early, select
+from hpo.core.forecast import Forecast
 from hpo.core.model import CollapseModel
-from hpo.core.rivals import MOST_FINISHED, Finished, probability_lowest
+from hpo.core.rivals import MOST_FINISHED, MOST_RUNNING, Finished, probability_lowest
 
 REFIT_SHARE = 0.2
 """The model is fitted anew when the finished trials have grown by this share of what it was fitted to."""
 
 
 class Prune:
-    """Judges each report by the joint law of the trial and the best finished ones, as the pruner does.
+    """Judges each report by the joint law of the trial, the best finished ones and the best running ones, as a sweep does.
 
     It learns from the references and from the trials that have finished.
     """
@@ -30,6 +31,7 @@ class Prune:
         self._settings = settings or StoppingSettings()
         self._references = [r.full for r in sweep.task.references]
         self._finished: list[Curve] = []
+        self._running: dict[int, tuple[Curve, float]] = {}
         self._best: list[Finished] = []
         self._state = SweepState()
         self._fit()
@@ -42,18 +44,25 @@ class Prune:
         curve = self._sweep.trials[trial].prefix(float(self._sweep.looks[look]))
         early = is_decided_early(curve, self._state, self._settings)
         forecast = None if early else self._model.forecast(curve)
-        decision = decide(curve, forecast, self._state, self._settings, partial(self._chance, curve))
+        chance = partial(self._chance, trial, curve, forecast)
+        decision = decide(curve, forecast, self._state, self._settings, chance)
+        self._running.pop(trial, None)
         if decision.action == "stop":
-            spent = self._state.error_spent + decision.error_spent
-            self._state = SweepState(self._state.best_level, spent)
+            self._state = replace(self._state, error_spent=self._state.error_spent + decision.error_spent)
+        elif forecast is not None and forecast.level is not None:
+            self._running[trial] = (curve, forecast.level)
         return decision.action == "stop"
 
-    def _chance(self, curve: Curve) -> float | None:
-        """Return P(best) among the best finished trials, as the product's pruner does."""
-        return probability_lowest(self._model.joint_law([curve], self._best), math.log1p(self._settings.margin))
+    def _chance(self, trial: int, curve: Curve, forecast: Forecast | None) -> float | None:
+        """Return P(best) among the best finished and, where its controls are known, running trials."""
+        others = [run for number, run in self._running.items() if number != trial]
+        rivals = sorted(others, key=lambda run: run[1])[:MOST_RUNNING] if forecast is not None and forecast.controls else []
+        law = self._model.joint_law([curve, *(run for run, _ in rivals)], self._best)
+        return probability_lowest(law, math.log1p(self._settings.margin))
 
     def end(self, trial: int) -> None:
         """Take a finished trial as reference and, perhaps, as incumbent."""
+        self._running.pop(trial, None)
         curve = self._sweep.trials[trial].full
         if curve.final_loss is None:
             return

@@ -9,7 +9,9 @@ training) the last decision stands, except that a NaN, an infinity or sustained 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import isfinite
 from os import PathLike
 from pathlib import Path
@@ -196,6 +198,7 @@ class CollapsePruner(BasePruner):
                 audit=Audit(self._audit_share),
                 counts_would_be_stops=self._mode == "shadow",
                 stops_diverging=self._stop_diverging,
+                said_at_stop=self._said_at_stop,
             )
             view = self._views.setdefault(study, made)
         return view
@@ -259,7 +262,7 @@ class CollapsePruner(BasePruner):
         if follower.judged is not None and follower.judged[:2] == place and check_values(curve) is None:
             return follower.judged[2]
         spent = view.spent_without(trial.number)
-        decision = view.judge(curve, spent)
+        decision = view.judge(curve, spent, partial(self._running_rivals, view, trial))
         record = record_of(
             decision,
             view.scale,
@@ -271,6 +274,17 @@ class CollapsePruner(BasePruner):
         )
         follower.judged = (*place, record)
         return record
+
+    def _running_rivals(self, view: StudyView, trial: FrozenTrial) -> Sequence[Curve]:
+        """Return the running trials that a trial is compared with: none here, as a study does not tell who still runs."""
+        del view, trial
+        return ()
+
+    def _said_at_stop(self, trial: FrozenTrial) -> float | None:
+        """Return the P(best) of a PRUNED trial that says it was stopped by its forecast (:func:`hpo.finish`)."""
+        said = trial.user_attrs
+        stated = said.get("p_best") if said.get("reason") == "cannot_win" else None
+        return stated if isinstance(stated, float) and 0.0 <= stated <= self._settings.alpha else None
 
     def _overrule(self, view: StudyView, study: Study, record: TrialDecision) -> TrialDecision:
         """Return the answer: the rule's, unless a person, the audit or shadow mode says otherwise."""

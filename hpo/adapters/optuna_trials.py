@@ -264,6 +264,8 @@ class Follower:
         Share of training, or number of reports while the horizon is unknown, from which the study is read again.
     judged : tuple or None
         Version of the view, bin of the last point, and the decision made then.
+    curve : Curve or None
+        The trial's curve up to its last report, once it has been asked for.
     """
 
     scale: Scale
@@ -271,6 +273,7 @@ class Follower:
     next_look_fraction: float = 0.0
     next_look_count: int = 1
     judged: tuple[int, int, TrialDecision] | None = None
+    curve: Curve | None = None
     stream: CurveStream = field(init=False)
     n_taken: int = 0
     last_taken: int | None = None
@@ -291,11 +294,12 @@ class Follower:
             return
         for step in fresh:
             self.stream.add(step, self.scale.to_core(values[step]))
+        self.curve = None if fresh else self.curve
         self.n_taken, self.last_taken = len(values), latest[-1] if latest else None
         self.furthest = max(self.furthest, *fresh) if fresh else self.furthest
 
     def _rebuild(self, values: dict[int, float]) -> None:
-        self.stream, self.judged = CurveStream(horizon=self.horizon, metric=self.scale.metric), None
+        self.stream, self.judged, self.curve = CurveStream(horizon=self.horizon, metric=self.scale.metric), None, None
         steps, losses = sorted_reports(values, self.scale)
         self.stream.extend(steps, losses)
         self.n_taken, self.last_taken = len(values), next(reversed(values), None)

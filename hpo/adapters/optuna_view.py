@@ -5,14 +5,15 @@ change; each is read once, in the order in which they finished, and everything h
 serve as references, and the best level among them, is kept by :mod:`hpo.adapters.optuna_references`. A process that
 opens the study later therefore comes to the same references, incumbent and spent error: for a PRUNED trial the decision is
 made again from its stored reports and from what had finished before it, and where that decision is a stop by forecast, its
-probability of being best counts as spent. Trials that another pruner or a person stopped spend nothing.
+probability of being best counts as spent; where it is not, what the trial itself says it was stopped with does. Trials that
+another pruner or a person stopped spend nothing.
 """
 
 from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -56,6 +57,8 @@ class StudyView:
         Spend error for trials that would have been stopped and finished (shadow mode).
     stops_diverging : bool
         False: a trial that rises is judged as any other.
+    said_at_stop : callable or None
+        Returns the P(best) with which a PRUNED trial was stopped by its forecast, as it says itself; None if it does not.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class StudyView:
         audit: Audit | None = None,
         counts_would_be_stops: bool = False,
         stops_diverging: bool = True,
+        said_at_stop: Callable[[FrozenTrial], float | None] | None = None,
     ) -> None:
         self.lock = threading.RLock()
         self.reader, self.settings = reader, settings
@@ -80,6 +84,7 @@ class StudyView:
         self.is_suspended = False
         self._sign, self._base, self._transform = sign, model, transform
         self._counts_would_be_stops, self._stops_diverging = counts_would_be_stops, stops_diverging
+        self._said_at_stop = said_at_stop or (lambda _trial: None)
         self._seen: set[int] = set()
         self._extremes = Extremes()
         self._horizons = Horizons()
@@ -159,13 +164,24 @@ class StudyView:
         return known
 
     def curve_of(self, trial: FrozenTrial, follower: Follower) -> Curve:
-        """Return a running trial's curve with its recipe and family."""
+        """Return a running trial's curve with its recipe and family: the same object until it reports again."""
+        if follower.curve is not None:
+            return follower.curve
         said = self.reader.identity_of(trial)
         said["family"] = said["family"] or self._label
-        return replace(follower.stream.snapshot(), **said)
+        follower.curve = replace(follower.stream.snapshot(), **said)
+        return follower.curve
 
-    def judge(self, curve: Curve, spent: float) -> Decision:
-        """Return the decision for a trial with what is known now, ``spent`` of the error budget gone."""
+    def judge(self, curve: Curve, spent: float, running: Callable[[], Sequence[Curve]] = list[Curve]) -> Decision:
+        """Return the decision for a trial with what is known now, ``spent`` of the error budget gone.
+
+        Parameters
+        ----------
+        running : callable
+            Returns the running trials that it is compared with besides the finished ones. They count only where a model of
+            other runs was given and the controls of the trial are known, so that it is known to be of their family: else only
+            an end tells for sure how far apart trials of this study end.
+        """
         curve = curve if self._stops_diverging else replace(curve, diverging=False)
         best = self.best_level
         threshold = None if best is None else self.scale.worse_by(best, self.settings.margin)
@@ -179,17 +195,23 @@ class StudyView:
         against_own = forecast.family is not None and forecast.family == self._references.best_family
         settled = forecast.settled(against_own)  # as the best level is, less its reports' noise
         noise = (forecast.level_sd or 0.0) ** 2 - (settled.level_sd or 0.0) ** 2
-        margin = 0.0 if best is None or threshold is None else threshold - best
-        return decide(curve, settled, state, settings, partial(self._chance, curve, noise, margin))
+        is_known = self.given and forecast.controls
+        return decide(
+            curve, settled, state, settings, partial(self._chance, curve, noise, running if is_known else list[Curve])
+        )
 
-    def _chance(self, curve: Curve, noise: float, margin: float) -> float | None:
-        """Return P(best) of a trial among the best finished ones of its label, as the landscape of all of them sees it."""
-        rivals = self._references.rivals(curve.family)
-        if not rivals or rivals[0].level > (self.best_level or 0.0):  # the best is another label's, or no reference
+    def _chance(self, curve: Curve, noise: float, running: Callable[[], Sequence[Curve]]) -> float | None:
+        """Return P(best) of a trial among the best of its label that have finished or run, as the landscape of all sees it."""
+        rivals, best = self._references.rivals(curve.family), self.best_level
+        if best is not None and (not rivals or rivals[0].level > best):  # the best is another label's, or no reference
+            return None
+        others = running()
+        if not rivals and not others:
             return None
         try:
-            law = self._references.model_for(curve.family).joint_law([curve], rivals, noise)
-            return probability_lowest(law, margin)
+            law = self._references.model_for(curve.family).joint_law([curve, *others], rivals, noise)
+            base = float(law.level.min()) if best is None else best
+            return probability_lowest(law, self.scale.worse_by(base, self.settings.margin) - base)
         except (ValueError, ArithmeticError):
             return None
 
@@ -308,11 +330,11 @@ class StudyView:
             self.complain(error, trial)
 
     def _learn_stop(self, trial: FrozenTrial) -> None:
-        """Take up a PRUNED trial: where the rule stops it as well, that has spent its P(best)."""
+        """Take up a PRUNED trial: where the rule stops it as well, or the trial says so, that has spent its P(best)."""
         self._spend(trial.number, 0.0)
         decision = self.judge(self._curve(trial), self._spent_in_all)
-        if decision.action == "stop":
-            self._spend(trial.number, decision.error_spent)
+        stated = None if decision.action == "stop" else self._said_at_stop(trial)
+        self._spend(trial.number, decision.error_spent if stated is None else stated)
 
     def _learn_end(self, trial: FrozenTrial) -> None:
         """Take up a COMPLETE trial."""

@@ -7,7 +7,7 @@ ended here, not by the clock; a book that is filled from the same events therefo
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,9 +20,11 @@ from hpo.adapters.optuna_pruner import CollapsePruner, on_values_alone
 from hpo.adapters.optuna_record import TrialDecision
 from hpo.adapters.optuna_trials import Follower, guess_recipe
 from hpo.adapters.optuna_view import StudyView
+from hpo.core.curve import Curve
 from hpo.core.decision import check_values
 from hpo.core.model import CollapseModel
 from hpo.core.recipe import Recipe, recipe_from_dict
+from hpo.core.rivals import MOST_RUNNING
 
 Ending = Literal["stopped", "finished", "failed"]
 KEPT_POINTS = 160
@@ -73,6 +75,18 @@ class RayTrial:
         self.frozen.intermediate_values[_as_key(step)] = value
 
     @property
+    def may_win(self) -> bool:
+        """True if it was judged and goes on."""
+        known = self.decision
+        return known is not None and known.reason in ("may_win", "no_incumbent") and known.forecast is not None
+
+    @property
+    def forecast(self) -> float:
+        """Its last forecast final value, NaN without one."""
+        found = None if self.decision is None else self.decision.forecast
+        return float("nan") if found is None else found
+
+    @property
     def is_whole(self) -> bool:
         """True if no further report is due before the horizon, or the horizon is unknown."""
         n = len(self.frozen.intermediate_values)
@@ -93,12 +107,18 @@ class TrialBook:
         self.trials: dict[str, RayTrial] = {}
         self.n_finished = 0
         self._by_number: list[RayTrial] = []
+        self._going: dict[str, RayTrial] = {}
         self._finished: list[FrozenTrial] = []
 
     @property
     def directions(self) -> list[StudyDirection]:
         """The one direction, in a list, as a study has it."""
         return [self.direction]
+
+    @property
+    def running(self) -> list[RayTrial]:
+        """The trials that run and have not been told to stop."""
+        return [trial for trial in self._going.values() if trial.status == "running"]
 
     def get_trials(self, deepcopy: bool = True, states: Collection[TrialState] | None = None) -> list[FrozenTrial]:
         """Return what has ended so far and can be learned from, in that order; not to be changed."""
@@ -118,7 +138,8 @@ class TrialBook:
         """
         known = self.trials.get(trial_id)
         if known is not None:
-            known.status = "running" if known.status == "failed" else known.status
+            if known.status == "failed":
+                known.status, self._going[trial_id] = "running", known
             return known
         frozen = create_trial(state=TrialState.RUNNING, user_attrs=dict(about.get("settings") or {}))
         frozen.params = dict(about.get("searched") or {})  # a study would know their distributions too
@@ -128,6 +149,7 @@ class TrialBook:
         trial = RayTrial(frozen, about.get("family") or "", recipe, about.get("horizon"), failed=about.get("failed"))
         self.trials[trial_id] = trial
         self._by_number.append(trial)
+        self._going[trial_id] = trial
         return trial
 
     def report(self, trial_id: str, step: float, value: float) -> bool:
@@ -144,6 +166,7 @@ class TrialBook:
         if trial.has_ended:
             return
         trial.status = how
+        self._going.pop(trial_id, None)
         values = trial.frozen.intermediate_values
         if not values or how == "failed" or trial.failed or (how == "finished" and not trial.is_whole):
             return
@@ -194,6 +217,18 @@ class BookPruner(CollapsePruner):
     def release(self, trial_number: int) -> None:
         """Take back what was done by hand about a trial."""
         self._by_hand.withdraw(self._book.study_name, trial_number)
+
+    def _running_rivals(self, view: StudyView, trial: FrozenTrial) -> Sequence[Curve]:
+        """Return the curves of the running trials with the best forecasts: here it is known who still runs."""
+        sign = -1.0 if self._book.direction == StudyDirection.MAXIMIZE else 1.0
+        may_win = [known for known in self._book.running if known.frozen is not trial and known.may_win]
+        best = sorted(may_win, key=lambda known: (sign * known.forecast, known.frozen.number))[:MOST_RUNNING]
+        rivals = sorted((known.frozen for known in best), key=lambda frozen: frozen.number)
+        return [view.curve_of(frozen, view.follow(frozen)) for frozen in rivals]
+
+    def _said_at_stop(self, trial: FrozenTrial) -> float | None:
+        decision = self._book.of(trial).decision
+        return None if decision is None or decision.reason != "cannot_win" else decision.p_best
 
     def _is_look_due(self, follower: Follower) -> bool:
         del follower

@@ -32,12 +32,16 @@ _logger = logging.getLogger(__name__)
 
 
 class CollapseScheduler(FIFOScheduler):
-    """Stops trials whose forecast final value cannot beat the best finished trial; runs the others in order.
+    """Stops trials whose forecast final value cannot beat the best of the others; runs those in order.
+
+    The others are the best finished trials and, where ``model`` is given and a trial's controls are known (its size, tokens per
+    parameter or timescale, by its recipe), the most promising running ones.
 
     Parameters
     ----------
     model : CollapseModel, path or None
-        References from elsewhere (proxy runs); None learns from the experiment's own finished trials alone.
+        References from elsewhere (proxy runs); None learns from the experiment's own finished trials alone, and compares with
+        them alone.
     metric : str or None
         Key under which trials report their loss; None takes that of ``tune.TuneConfig``.
     mode : {"min", "max"} or None

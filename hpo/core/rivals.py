@@ -24,6 +24,8 @@ FloatArray = NDArray[np.float64]
 N_POINTS = 512
 MOST_FINISHED = 8
 """Finished runs that a run is compared with, at most: the best ones. Leaving others out errs towards letting it go on."""
+MOST_RUNNING = 4
+"""Running trials that a run is compared with, at most: those with the best forecasts."""
 _TAIL_POWER = 4
 DOF_STEPS = 10
 """Degrees of freedom are rounded down to this part of one, so that points are made once."""

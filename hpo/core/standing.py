@@ -193,7 +193,7 @@ def standing_of(prefix: Prefix, scale_dof: float) -> Standing:
 def _misfit(prefix: Prefix, level: float) -> float:
     """Return the root mean square of the standardised residuals of a prefix about its level."""
     off = prefix.offset - level
-    square = max(float(off @ prefix.precision @ off), 0.0)
+    square = max(float(off @ np.asarray(prefix.precision) @ off), 0.0)
     return math.sqrt(square / (off.size - 1)) if off.size > 1 else 0.0
 
 

@@ -2,7 +2,9 @@
 
 Proxies start first. As they end, the candidates still waiting are put in the order in which the proxies so far liked their
 settings, so that a good one is finished early; once all have ended, the model is fitted on them, and every candidate is judged
-as it reports (:mod:`hpo.engine.live_judge`). Without proxies the candidates learn from those that have finished.
+as it reports (:mod:`hpo.engine.live_judge`): against the best of the finished ones and of those that run. Without proxies the
+candidates learn from those that have finished. Should none come to its end, because those that the others could not beat have
+failed, the most promising of the stopped ones goes on after all.
 """
 
 from __future__ import annotations
@@ -41,12 +43,26 @@ def run_prune(context: Context) -> Judgement:
         again=lambda run: context.runs.job(run, run.n_steps),
         events=lambda queue, usual: _Judged(context, queue, usual),
     )
+    _finish_one(context)
     context.runs.save_curves((*context.reuse.proxies, *context.plan.candidates))
     for run in context.plan.proxies:
         remove_checkpoints(context.folder.trial(run.name))
     if _nobody_finished(context):
         context.give_up("no candidate could be trained to its end")
     return _judgement(context)
+
+
+def _finish_one(context: Context) -> None:
+    """Where no candidate has come to its end, let those stopped by their forecasts go on, the best first, until one has."""
+    last = {name: said[-1] for name, said in decisions_in(context.folder.events).items()}
+    stopped = [run for run in context.plan.candidates if context.runs.has_status(run, "stopped") and run.name in last]
+    by_forecast = [run for run in stopped if last[run.name].get("reason") == "cannot_win"]
+    for run in sorted(by_forecast, key=lambda run: float(last[run.name]["forecast"])):
+        if not _nobody_finished(context):
+            return
+        context.progress.say(f"{run.name} goes on after all: none of those that it could not beat came to its end")
+        context.runs.forget_ending(run)
+        context.train([context.runs.job(run, run.n_steps)], "prune")
 
 
 def _nobody_finished(context: Context) -> bool:

@@ -15,7 +15,7 @@ import pytest
 from child_processes import environment_of
 from optuna.storages.journal import JournalFileSymlinkLock
 from optuna.trial import TrialState
-from optuna_studies import HORIZON
+from optuna_studies import HORIZON, add, add_family, curve, first_stop, steps
 
 from hpo import CollapsePruner
 
@@ -85,7 +85,7 @@ def test_a_killed_process_costs_its_trial_and_nothing_is_counted_twice(
     address = {"journal": str(tmp_path / "study.journal"), "sqlite": f"sqlite:///{tmp_path / 'study.db'}"}.get(kind)
     address = address or request.getfixturevalue("postgresql_url")
     worker = start(repository, address, "killed", 1000, pause=0.01)
-    wait_for(lambda: len(study.trials) >= 8 and len(study.trials[-1].intermediate_values) >= 3, worker)
+    wait_for(lambda: len(study.trials) >= 8 and is_held_in_a_trial(study, worker), worker)
     worker.send_signal(signal.SIGKILL)
     worker.communicate()
     left = [t for t in study.trials if t.state == TrialState.RUNNING]
@@ -106,9 +106,34 @@ def test_a_killed_process_costs_its_trial_and_nothing_is_counted_twice(
     assert study.pruner.decision(trial.number).n_references == len(finished)
 
 
+def is_held_in_a_trial(study: optuna.Study, worker: subprocess.Popen[str]) -> bool:
+    """Halt the worker; let it go on, and return False, unless it is in the middle of a trial."""
+    worker.send_signal(signal.SIGSTOP)
+    if any(t.state == TrialState.RUNNING and len(t.intermediate_values) >= 3 for t in study.trials):
+        return True
+    worker.send_signal(signal.SIGCONT)
+    return False
+
+
 def wait_for(condition: Callable[[], bool], worker: subprocess.Popen[str], timeout_s: float = 50.0) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         assert worker.poll() is None, worker.communicate()[1]
         assert time.monotonic() < end, "the worker did not get there"
         time.sleep(0.05)
+
+
+def test_what_a_stopped_trial_says_it_was_stopped_with_counts_where_the_rule_would_let_it_go_on() -> None:
+    spent = []
+    for said in (
+        {},
+        {"reason": "cannot_win", "p_best": 0.02},
+        {"reason": "diverging", "p_best": 0.02},
+        {"reason": "cannot_win", "p_best": 7},
+    ):
+        study = optuna.create_study(pruner=CollapsePruner(total_steps=HORIZON))
+        add_family(study)
+        add(study, curve(3.0, steps()[:6]), state=TrialState.PRUNED, **said)
+        first_stop(study, curve(3.2, steps()))
+        spent.append(study.pruner.decision(len(study.trials) - 1, study).error_spent)
+    assert spent == [0.0, 0.02, 0.0, 0.0]

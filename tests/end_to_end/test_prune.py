@@ -88,6 +88,19 @@ def test_what_cannot_win_is_stopped_on_its_way_and_the_best_is_found(hpo, pruned
     assert {p: p.read_bytes() for p in before} == before
 
 
+def test_if_the_one_that_nobody_could_beat_fails_another_goes_on(hpo, pruned):
+    config = pruned(late_sleep_s=0.015, trouble="error", trouble_lr=0.01, trouble_from=4000, trouble_at=0.6)
+    config["search"]["space"]["parameters"]["lr"] |= {"low": 1e-2, "points": 2}
+    config["proxies"] |= {"settings": 2}
+    code, out, err = hpo("sweep", hpo.write(config), "--out", hpo.run, "--json")
+    assert code == 0, err
+    assert {round(t["settings"]["lr"], 3): t["state"] for t in json.loads(out)["trials"]} == {0.01: "failed", 0.1: "winner"}
+    assert "goes on after all: none of those that it could not beat came to its end" in err
+    (winner,) = [t for t in json.loads(out)["trials"] if t["state"] == "winner"]
+    assert np.array_equal(read_log(hpo.run / "trials" / f"trial-0{winner['number']}")["step"], np.arange(1, 601))
+    assert json.loads(hpo("sweep", "--resume", hpo.run, "--json")[1]) == json.loads(out)
+
+
 def test_a_killed_driver_comes_to_the_same_decisions_from_the_same_events(hpo, pruned):
     hurry = hpo.folder / "hurry"
     config = hpo.write(pruned(sleep_s=0.01, hurry=str(hurry)))

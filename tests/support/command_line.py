@@ -47,7 +47,7 @@ def train(settings, session):
         t = step / n
         time.sleep(pace(settings, t))
         loss = final * (1 + 0.3 * (1 - t) ** 2 + 0.1 * math.exp(-30 * t)) + 0.002 * math.sin(7.1 * step)
-        if is_troubled and t > 0.1:
+        if is_troubled and t > settings.get("trouble_at", 0.1):
             trouble = settings["trouble"]
             if trouble == "nan":
                 loss = math.nan
