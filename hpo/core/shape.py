@@ -44,7 +44,9 @@ NODES: FloatArray = 0.5 * (BIN_EDGES[:-1] + BIN_EDGES[1:])
 LARGEST = 1e5
 """Of a prior sd: more would lose all digits of what it is added to."""
 MAX_SHARED = 6
-"""Trials of a sweep share at most so many deviations of the shape; what they leave counts as each trial's own."""
+NEGLIGIBLE = 1e-6
+"""Trials of a sweep share at most so many deviations of the shape, each of at least this variance in units of K; what they leave
+counts as each trial's own."""
 REMEMBERED_BINS = 16
 REMEMBERED_RUNS = 128
 CONTROLS = ("log_tau", "log_tpp", "log_n")
@@ -225,7 +227,8 @@ class Shape:
         across = self.inflation * (_kernel(*new, *new, self.controls, self.settings) - borrowed @ cross.T)
         across -= (self.inflation - 1.0) * borrowed @ borrowed.T  # the references' noise counts by itself
         values, vectors = np.linalg.eigh(0.5 * (across + across.T))
-        leading = slice(max(values.size - MAX_SHARED, 0), None)
+        n_shared = min(max(int(np.sum(values > NEGLIGIBLE)), 1), MAX_SHARED)
+        leading = slice(max(values.size - n_shared, 0), None)
         loadings = vectors[:, leading] * np.sqrt(np.maximum(values[leading], 0.0))
         left = np.maximum(np.diag(across) - np.sum(loadings**2, axis=1), 0.0)
         found = (cross @ self.solved, loadings, 1.0 + left, borrowed)
