@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from math import isfinite
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 from weakref import WeakKeyDictionary, WeakSet
 
 import optuna
@@ -37,10 +37,12 @@ def attach(study: Study, pruner: CollapsePruner) -> Study:
     Raises
     ------
     ValueError
-        ``pruner`` is not a :class:`CollapsePruner`, or the study has several objectives.
+        ``study`` is no study, ``pruner`` is not a :class:`CollapsePruner`, or the study has several objectives.
     """
     if not isinstance(pruner, CollapsePruner):
         raise ValueError(f"pruner must be a CollapsePruner; found {type(pruner).__name__}")
+    if not isinstance(study, Study):
+        raise ValueError(f"study must be an Optuna study; found {study!r:.80}")
     if len(study.directions) != 1:
         raise ValueError(f"study must have one objective, because a pruner cannot rank trials by {len(study.directions)}")
     other = _made_with_another(study, pruner)
@@ -72,8 +74,9 @@ def report(trial: Trial, step: int, loss: float, tokens: float | None = None) ->
     optuna.TrialPruned
         The study's pruner stops the trial; its forecast is then in the trial's user attributes (:func:`finish`).
     ValueError
-        ``step`` or ``loss`` is no number.
+        ``trial`` is no live trial, ``step`` or ``loss`` no number.
     """
+    _require_live(trial)
     step, value = int(_number("step", step)), _number("loss", loss)
     _note_pruner(trial.study)
     thinner = _thinners.get(trial)
@@ -99,13 +102,24 @@ def finish(trial: Trial) -> None:
     ``predicted_final`` (None if it was stopped without a forecast), ``predicted_lower``, ``predicted_upper``, ``stopped_at``
     (step), ``stopped_fraction``, ``p_best``, ``reason`` and ``reason_text``. Nothing is written where the pruner did not
     stop the trial.
+
+    Raises
+    ------
+    ValueError
+        ``trial`` is no live trial.
     """
+    _require_live(trial)
     study = trial.study
     decision = study.pruner.decision(trial.number, study) if isinstance(study.pruner, CollapsePruner) else None
     if decision is None or not decision.pruned:
         return
     for key, value in decision.attributes().items():
         trial.set_user_attr(key, value)
+
+
+def _require_live(trial: Any) -> None:
+    if not isinstance(getattr(trial, "study", None), Study):
+        raise ValueError(f"trial must be a live Optuna trial, as an objective is given; found {trial!r:.80}")
 
 
 @dataclass

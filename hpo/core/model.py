@@ -103,8 +103,12 @@ class CollapseModel:
         """Return the model of all usable references among ``curves``.
 
         Used are complete curves whose values are finite, not diverging, inside the metric's domain, and whose first point
-        lies in the first half of training; others are left out. Order does not matter to any forecast.
+        lies in the first half of training; others are left out. Order does not matter to any forecast. ``ValueError`` if
+        ``curves`` is no list of curves.
         """
+        strange = [curves] if not isinstance(curves, Sequence) else [c for c in curves if not isinstance(c, Curve)]
+        if strange:
+            raise ValueError(f"curves must be a list of Curve; found {strange[0]!r:.80}")
         usable = sorted((c for c in curves if is_reference(c)), key=lambda c: c.run_id)
         return cls([Reference.of(c) for c in usable], settings)
 

@@ -140,6 +140,8 @@ class Monitor:
         judge_every: float = JUDGE_EVERY,
         common: CommonNoise | None = None,
     ) -> None:
+        if not isinstance(model, CollapseModel | Template):
+            raise ValueError(f"model must be a CollapseModel (Monitor.against takes one reference run); found {model!r:.80}")
         self.recipe = recipe
         self.judge_every = judge_every
         horizon = total if total is not None or recipe is None else recipe.n_steps

@@ -45,8 +45,8 @@ LARGEST = 1e5
 """Of a prior sd: more would lose all digits of what it is added to."""
 MAX_SHARED = 6
 NEGLIGIBLE = 1e-6
-"""Trials of a sweep share at most so many deviations of the shape, each of at least this variance in units of K; what they leave
-counts as each trial's own."""
+"""Trials of a sweep share at most so many deviations of the shape, each of at least this variance in units of K; what they
+leave counts as each trial's own."""
 REMEMBERED_BINS = 16
 REMEMBERED_RUNS = 128
 CONTROLS = ("log_tau", "log_tpp", "log_n")

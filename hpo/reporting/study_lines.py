@@ -93,8 +93,10 @@ def study_lines(study: Study, pruner: CollapsePruner | None = None) -> StudyLine
     Raises
     ------
     ValueError
-        The study has several objectives.
+        ``study`` is no study, or has several objectives.
     """
+    if not isinstance(study, Study):
+        raise ValueError(f"study must be an Optuna study; found {study!r:.80}")
     if len(study.directions) != 1:
         raise ValueError(f"study must have one objective; found {len(study.directions)}")
     if pruner is None:

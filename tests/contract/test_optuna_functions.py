@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import optuna
@@ -10,6 +11,7 @@ import pytest
 from optuna.trial import TrialState
 from optuna_studies import HORIZON, add_family, curve, first_stop, frozen, running, steps
 
+import hpo
 from hpo import CollapseModel, CollapsePruner, Recipe, finish, plot_forecasts, report
 from hpo.adapters.callbacks import EpochCallback
 from hpo.core.schedules import schedule
@@ -144,3 +146,23 @@ def test_a_fault_of_the_pruner_itself_costs_decisions_and_one_warning(
         assert pruner.decision(6).reason == "failed"
         assert first_stop(study, {**curve(3.0, [1, 2]), 3: NAN}) == 3
     assert 10 <= first_stop(study, curve(4.0, steps())) <= 30
+
+
+@pytest.mark.parametrize("call", [lambda: report(None, 1, 2.0), lambda: finish(None)])
+def test_what_is_no_live_trial_is_named(call: Callable[[], None]) -> None:
+    with pytest.raises(ValueError, match="trial must be a live Optuna trial, as an objective is given; found None"):
+        call()
+
+
+@pytest.mark.parametrize("call", [lambda: hpo.attach(None, CollapsePruner()), lambda: plot_forecasts(None)])
+def test_what_is_no_study_is_named(call: Callable[[], None]) -> None:
+    with pytest.raises(ValueError, match="study must be an Optuna study; found None"):
+        call()
+
+
+def test_what_is_no_curve_is_named() -> None:
+    for given in (None, ["a"]):
+        with pytest.raises(ValueError, match=r"curves must be a list of Curve; found (None|'a')"):
+            CollapseModel.fit(given)
+    with pytest.raises(ValueError, match="model must be a CollapseModel"):
+        hpo.Monitor(None)
