@@ -90,7 +90,13 @@ def coordinate_check(settings: CoordinateSettings) -> dict[str, Any]:
             read_settings(_run(settings, p, axis, size))
     ladders = [_ladder(settings, p, axis) for p, axis in runs]
     broken = any(ladder["promised_flat"] and ladder["flat"] is False for ladder in ladders)
-    return {"n_steps": settings.n_steps, "n_seeds": settings.n_seeds, "flat_below": FLAT, "ladders": ladders, "holds": not broken}
+    return {
+        "n_steps": settings.n_steps,
+        "n_seeds": settings.n_seeds,
+        "flat_below": FLAT,
+        "ladders": ladders,
+        "holds": not broken,
+    }
 
 
 def _ladder(settings: CoordinateSettings, parameterisation: str, axis: str) -> dict[str, Any]:
@@ -114,8 +120,8 @@ def _ladder(settings: CoordinateSettings, parameterisation: str, axis: str) -> d
 
 def _margin(values: Sequence[float]) -> float:
     """Return the half-width of the mean's confidence interval."""
-    quantile = float(student_t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
-    return quantile * float(np.std(values, ddof=1)) / len(values) ** 0.5
+    quantile = student_t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)
+    return float(quantile * np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
 def _is_flat(exponents: Mapping[str, float], margins: Mapping[str, float]) -> bool | None:
@@ -138,7 +144,13 @@ def _run(settings: CoordinateSettings, parameterisation: str, axis: str, size: i
     shape = {**base, axis: size}
     model = {"parameterisation": parameterisation, "base_width": base["width"], "base_depth": base["depth"], **shape}
     model |= {"ffn_ratio": 4.0, "tied": settings.tied, "bias": settings.bias, "head_dim": settings.head_dim}
-    training: dict[str, Any] = {"lr": settings.lr, "n_steps": 1000, "batch_sequences": BATCH, "warmup_fraction": 0.0, "device": "cpu"}
+    training: dict[str, Any] = {
+        "lr": settings.lr,
+        "n_steps": 1000,
+        "batch_sequences": BATCH,
+        "warmup_fraction": 0.0,
+        "device": "cpu",
+    }
     training |= {"seed": seed}
     return {
         "model": model,

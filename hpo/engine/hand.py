@@ -64,9 +64,9 @@ class Hand:
             if answer is not None and answer.ok:
                 self._note(command, answer)
 
-    def look(self) -> None:
-        """Heed and answer what is new; at most twice a second."""
-        if time.monotonic() - self._looked_at < LOOK_EVERY_S:
+    def look(self, *, at_once: bool = False) -> None:
+        """Heed and answer what is new; at most twice a second, unless ``at_once``: before something is decided."""
+        if not at_once and time.monotonic() - self._looked_at < LOOK_EVERY_S:
             return
         self._looked_at = time.monotonic()
         for command in self._file.commands():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from hpo.adapters.atomic import write_json
+from hpo.adapters.atomic import new_folder, write_json
 from hpo.adapters.curve_files import RecordedRun, write_run
 from hpo.adapters.training_session import last_logged_step, read_log
 from hpo.core.curve import Curve
@@ -86,6 +87,17 @@ class RunsOnDisk:
         unmark(self.folder.trial(run.name))
         if self.has_status(run, *REVIVABLE):
             forget_outcome(self.folder.trial(run.name))
+
+    def copy(self, run: Run, name: str) -> None:
+        """Begin the folder ``name`` with what the run has, log and checkpoint, unless it is there; it can go on from there."""
+        folder = self.folder.trial(name)
+        if folder.exists():
+            return
+        with new_folder(folder) as made:
+            shutil.copytree(self.folder.trial(run.name), made, dirs_exist_ok=True)
+            unmark(made)
+            if self.has_status(run, *REVIVABLE):
+                forget_outcome(made)
 
     def has_status(self, run: Run, *statuses: str) -> bool:
         """Return True if the run's last part ended in one of these ways."""

@@ -59,7 +59,9 @@ def test_a_broken_promise_is_named_and_exits_with_1(monkeypatch: pytest.MonkeyPa
 
 def test_the_figure_has_a_panel_for_each_axis_and_quantity(tmp_path: Path) -> None:
     path = tmp_path / "check.svg"
-    code, _, _ = run("coordinate-check", "--widths", "16,32", "--depths", "1,2", "--steps", "1", "--seeds", "2", "--figure", str(path))
+    code, _, _ = run(
+        "coordinate-check", "--widths", "16,32", "--depths", "1,2", "--steps", "1", "--seeds", "2", "--figure", str(path)
+    )
     text = path.read_text(encoding="utf-8")
     assert code in (0, 1)
     assert text.count("<svg ") == 5
@@ -88,6 +90,8 @@ def test_bad_input_is_one_line_and_exits_with_2(arguments: tuple[str, ...], mess
 def test_a_figure_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     path = str(tmp_path / "file" / "x.svg")
-    code, _, err = run("coordinate-check", "--widths", "16,32", "--depths", "1,2", "--steps", "1", "--seeds", "2", "--figure", path)
+    code, _, err = run(
+        "coordinate-check", "--widths", "16,32", "--depths", "1,2", "--steps", "1", "--seeds", "2", "--figure", path
+    )
     assert code == 2
     assert err.startswith("error: --figure: expected a file that can be written")
