@@ -95,9 +95,7 @@ class Context:
         if not self._ray_is_up:
             self._stack.enter_context(ray_for(self.folder, self.plan.config))
             self._ray_is_up = True
-        queue = JobQueue(
-            waiting, lambda job: not job.is_paused() and (job.name not in self.by_name or may_start(self.by_name[job.name]))
-        )
+        queue = JobQueue(waiting, lambda job: not job.is_paused() and self._has_leave(job, may_start))
         self.hand.enqueue = lambda run: queue.add(again(run)) if again is not None else None
         templates = {run.name: self.runs.job(run, run.n_steps) for run in self.by_name.values()}
         try:
@@ -112,6 +110,15 @@ class Context:
         finally:
             self.hand.enqueue = lambda _run: None
             self.stopwatch.save()
+
+    def _has_leave(self, job: Job, may_start: MayStart) -> bool:
+        """Return whether a job may start; where it may not although people wished it, that is said."""
+        run = self.by_name.get(job.name)
+        if run is None or may_start(run):
+            return True
+        if run.name in {*self.hand.kept, *self.hand.until}:
+            self.progress.say(f"{run.name} does not go on, although it was wished: there is no time left")
+        return False
 
     def _suspect(self, run: Run, why: Suspicion) -> None:
         """Mark a candidate suspect, for whoever shows the sweep and in the study."""

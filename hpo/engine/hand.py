@@ -16,7 +16,7 @@ from hpo.adapters.training_session import latest_checkpoint
 from hpo.engine.commands_file import Answer, Command, CommandsFile
 from hpo.engine.plan import Run
 from hpo.engine.runs_on_disk import REVIVABLE, RunsOnDisk
-from hpo.engine.stop_marks import BY_HAND, is_marked, mark_stopped, unmark
+from hpo.engine.stop_marks import BY_HAND, is_marked, mark_stopped
 
 LOOK_EVERY_S = 0.5
 EXTEND_BY = 0.1
@@ -96,6 +96,8 @@ class Hand:
             self.kept.add(name)
         elif command.action == "extend":
             self.until[name] = answer.until or 0.0
+            if self.until[name] >= 1:
+                self.kept.add(name)
         else:
             self.kept.discard(name)
             self.until.pop(name, None)
@@ -118,8 +120,8 @@ class Hand:
             return self._revive(command, run, ended)
         if ended:
             return Answer(command.id, False, f"{run.name} has ended; revive starts it again")
-        unmark(self._runs.folder.trial(run.name))
-        return Answer(command.id, True, f"{run.name} goes to its end whatever its forecast")
+        is_ending = is_marked(self._runs.folder.trial(run.name))  # its worker may have seen the mark already
+        return Answer(command.id, True, f"{run.name} goes to its end whatever its forecast", revived=is_ending)
 
     def _stop(self, command: Command, run: Run, ended: bool) -> Answer:
         if ended:

@@ -12,6 +12,7 @@ from sweeps_here import config, sweep_here
 
 from hpo.engine.commands_file import CommandsFile
 from hpo.engine.settling import _with_winner
+from hpo.engine.time_budget import TimeBudget
 
 SPACE = {"parameters": {"lr": {"type": "float", "low": 1e-3, "high": 1e-1, "log": True, "points": 4}}}
 
@@ -58,6 +59,17 @@ def test_one_that_is_revived_after_the_judgement_is_decided_on_again(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "run" / "decisions.jsonl").read_text().splitlines()]
     assert [one["reason"] for one in lines if one["run"] == "trial-00"] == ["not_selected", "kept_by_hand"]
     assert fared(swept(tmp_path / "run"))[0] == ("complete", "kept_by_hand")  # a resume decides nothing anew
+
+
+def test_a_kept_candidate_for_which_there_is_no_time_says_so(tmp_path, capsys, monkeypatch):
+    def leaves_time_for(budget: TimeBudget, flops: float) -> bool:
+        return not (tmp_path / "run" / "decisions.jsonl").exists()
+
+    monkeypatch.setattr(TimeBudget, "leaves_time_for", leaves_time_for)
+    result = swept(tmp_path / "run", ("keep", "trial-00"), time_budget=1000.0)
+    assert fared(result)[0] == ("stopped", "time_budget")
+    assert [state for state, _ in fared(result)].count("winner") == 1
+    assert "trial-00 does not go on, although it was wished: there is no time left" in capsys.readouterr().err
 
 
 def test_a_tie_is_settled_and_no_training_is_done_twice(tmp_path):
