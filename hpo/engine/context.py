@@ -18,11 +18,11 @@ from hpo.engine.ray_cluster import ray_for
 from hpo.engine.ray_trials import run_jobs
 from hpo.engine.reuse import Reuse
 from hpo.engine.run_folder import RunFolder
-from hpo.engine.runs_on_disk import RunsOnDisk, Stopwatch
+from hpo.engine.runs_on_disk import RunsOnDisk
 from hpo.engine.smoke_detector import SmokeDetector, Suspicion
 from hpo.engine.study_record import StudyRecord, open_study
 from hpo.engine.thinning import Report
-from hpo.engine.time_budget import MayStart, TimeBudget, always
+from hpo.engine.time_budget import MayStart, Stopwatch, TimeBudget, always
 from hpo.engine.trial_events import TrialEvents
 from hpo.engine.trouble import SweepError
 from hpo.engine.worker import Job
@@ -159,6 +159,7 @@ class _Usual:
 
     def tick(self) -> None:
         self._context.progress.tick()
+        self._context.stopwatch.tick()
         self._context.hand.look()
 
     def started(self, job: Job) -> None:
