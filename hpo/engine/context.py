@@ -134,8 +134,8 @@ class Context:
         for verdict in judgement.verdicts:
             if verdict.run in news:
                 self.progress.decided(verdict.run, verdict.action, verdict.reason, verdict.told)
-                wish = self.hand.wish(verdict.run, verdict.numbers.get("fraction")) if verdict.action == "stop" else ""
-                if wish:
+                would_stop = verdict.action == "stop" or verdict.reason == "kept_by_hand"
+                if would_stop and (wish := self.hand.wish(verdict.run, verdict.numbers.get("fraction"))):
                     self.progress.say(wish)
 
     def give_up(self, what: str) -> None:

@@ -131,7 +131,8 @@ class Hand:
 
     def _revive(self, command: Command, run: Run, ended: bool) -> Answer:
         if not (ended or is_marked(self._runs.folder.trial(run.name))):
-            return Answer(command.id, False, f"{run.name} was not stopped; keep saves it from being stopped")
+            why = "goes to its end already" if run.name in self.kept else "was not stopped; keep saves it from being stopped"
+            return Answer(command.id, False, f"{run.name} {why}")
         saved = latest_checkpoint(self._runs.folder.trial(run.name))
         where = "the beginning (it has no checkpoint)" if saved is None else saved.name.replace("-", " at step ")
         return Answer(command.id, True, f"{run.name} goes on from {where} to its end", revived=True)

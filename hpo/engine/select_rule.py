@@ -185,9 +185,9 @@ class _Select:
         return judgement
 
     def _is_out_but(self, names: Iterable[str]) -> Callable[[Run], bool]:
-        """Return whether a run ended at its stopping point and goes on neither by judgement nor because people extended it."""
+        """Return whether a run ended at its stopping point and goes on neither by judgement nor because people wished it."""
         going_on, hand = set(names), self._context.hand
-        return lambda run: run.name not in going_on | set(hand.until) and self._runs.has_status(run, "reached")
+        return lambda run: run.name not in going_on | hand.kept | set(hand.until) and self._runs.has_status(run, "reached")
 
     def _going_on(self, judgement: Judgement) -> list[str]:
         """Return the names of the candidates that go on to their end, in order."""

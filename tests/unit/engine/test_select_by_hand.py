@@ -39,11 +39,12 @@ def fared(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("stopping", [{"at": 0.2, "keep_max": 1}, {"at": 0.1, "rungs": [0.2, 0.4], "keep_max": 1}])
-def test_a_kept_candidate_is_trained_to_its_end_and_said_to_be_kept(tmp_path, stopping):
+def test_a_kept_candidate_is_trained_to_its_end_and_said_to_be_kept(tmp_path, stopping, capsys):
     plain = swept(tmp_path / "plain", stopping=stopping)
     assert fared(plain)[0] == ("stopped", "not_selected")
     result = swept(tmp_path / "kept", ("keep", "trial-00"), stopping=stopping)
     assert fared(result)[0] == ("complete", "kept_by_hand")
+    assert capsys.readouterr().err.count("trial-00 goes on all the same: kept by hand\n") == 1
     assert result["winner"] == plain["winner"]
     kept = plain["trials"][0]["forecast"]["p_best"]
     assert result["error_spent"] == pytest.approx(plain["error_spent"] - kept)
@@ -59,6 +60,25 @@ def test_one_that_is_revived_after_the_judgement_is_decided_on_again(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "run" / "decisions.jsonl").read_text().splitlines()]
     assert [one["reason"] for one in lines if one["run"] == "trial-00"] == ["not_selected", "kept_by_hand"]
     assert fared(swept(tmp_path / "run"))[0] == ("complete", "kept_by_hand")  # a resume decides nothing anew
+
+
+def test_one_that_was_revived_can_be_stopped_again(tmp_path):
+    """Both wishes are made while the winner is finished, one as it begins and one as the revived one does."""
+    folder, asked = tmp_path / "run", []
+
+    def before(name: str) -> None:
+        if (folder / "decisions.jsonl").exists() and len(asked) < 2:
+            wish = ("stop", "trial-00") if asked else ("revive", "trial-00")
+            asked.append(CommandsFile(folder).ask(*wish))
+
+    settings = config(search={"space": SPACE}, stopping={"at": 0.2, "keep_max": 1})
+    settings["proxies"]["settings"] = 4
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hpo.engine.hand.LOOK_EVERY_S", 0.0)
+        result = json.loads(sweep_here(folder, settings, before=before).result.read_text())
+    answers = CommandsFile(folder).answers()
+    assert [answers[command.id].ok for command in asked] == [True, True]
+    assert fared(result)[0] == ("stopped", "stopped_by_hand")
 
 
 def test_a_kept_candidate_for_which_there_is_no_time_says_so(tmp_path, capsys, monkeypatch):
