@@ -64,16 +64,18 @@ def train(settings, session):
 
 
 def size(channels):
-    """What a size sets: its steps go with its parameters, so that images per parameter are the same for all sizes."""
-    n_params = sum(p.numel() for p in network(channels).parameters())
-    return {"channels": channels, "n_params": n_params, "n_steps": round(400 * n_params / 5130)}
+    """What a size sets. Its images are the target's, not in proportion to its parameters: seen over and over, they set the curve.
+
+    With equal images a parameter (83 steps of the small network) the forecast of the winner is off by 20 %, as here by 1 %.
+    """
+    return {"channels": channels, "n_params": sum(p.numel() for p in network(channels).parameters())}
 
 
 if __name__ == "__main__":
     found = hpo.sweep(
         train,
         {"lr": {"type": "float", "low": 4e-3, "high": 6.4e-2, "log": True, "points": 5}},
-        target={**size(16), "batch_tokens": 64, "schedule": {"name": "linear"}, "warmup_fraction": 0.1},
+        target={**size(16), "n_steps": 200, "batch_tokens": 64, "schedule": {"name": "linear"}, "warmup_fraction": 0.1},
         proxies={"sizes": [size(10)], "settings": 4},
         stopping={"at": 0.3, "keep_max": 1},
         out="digits-run",
