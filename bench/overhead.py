@@ -31,6 +31,7 @@ import yaml
 from numpy.typing import NDArray
 
 from bench.sessions import WithoutCheckpoints
+from hpo.adapters.atomic import write_text
 from hpo.core.session import Session
 
 STEP_S = 0.02
@@ -166,11 +167,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trials", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--together", action="store_true", help="both at the same time, on two cores")
+    parser.add_argument("--out", type=Path, help="folder for overhead.md")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     found = measure(given.trial_s, given.trials, given.repeats, is_together=given.together)
+    if given.out is not None:
+        given.out.mkdir(parents=True, exist_ok=True)
+        write_text(given.out / "overhead.md", _page(found, is_together=given.together))
     print(json.dumps(found, indent=1) if given.json else "\n".join(_lines(found)))
     return 0
+
+
+def _page(found: Mapping[str, Any], *, is_together: bool) -> str:
+    """Return the table as a page of the results."""
+    options = f"--trial-s {found['trial_s']:g} --trials {found['n_trials']} --repeats {len(found['repeats'])}"
+    command = f"python -m bench.overhead {options}{' --together' if is_together else ''}"
+    return f"Made by `{command} --out bench/results`: medians, and each repeat.\n\n```\n" + "\n".join(_lines(found)) + "\n```\n"
 
 
 def _lines(found: Mapping[str, Any]) -> list[str]:

@@ -53,6 +53,7 @@ _LATENCY = (
     ("decision_latency", "Latency of the Ray scheduler", "python -m bench.decision_latency"),
     ("scale", "Ten thousand trials on a thousand workers", "python -m bench.scale"),
     ("scale_actors", "Real Ray actors", "python -m bench.scale --actors 32 --trials 128 --out bench/results"),
+    ("overhead", "A sweep against its training alone", "python -m bench.overhead --together --out bench/results"),
     ("soak", "Ten thousand trials in one study", "python -m bench.soak"),
 )
 

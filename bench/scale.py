@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import secrets
 import sys
@@ -63,14 +64,20 @@ def _means(steps: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[n
 
 
 def measure(
-    loads: Sequence[Load], curves: NDArray[np.float64], *, traces_memory: bool = False, tells: bool = False
+    loads: Sequence[Load],
+    curves: NDArray[np.float64],
+    *,
+    traces_memory: bool = False,
+    tells: bool = False,
+    within_s: float = math.inf,
 ) -> list[Mapping[str, Any]]:
     """Return each load with what it took."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     found: list[Mapping[str, Any]] = []
     for load in loads:
         with tempfile.TemporaryDirectory() as folder:
-            sweep = SimulatedSweep(load, curves, Path(folder) / "events.jsonl", traces_memory=traces_memory, tells=tells)
+            how: dict[str, Any] = {"traces_memory": traces_memory, "tells": tells, "within_s": within_s}
+            sweep = SimulatedSweep(load, curves, Path(folder) / "events.jsonl", **how)
             found.append({"load": asdict(load), "measured": asdict(sweep.run())})
     return found
 
@@ -87,6 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plain", action="store_true", help="with --actors: Ray's own scheduler and search, to compare")
     parser.add_argument("--curves", type=Path, default=Path(os.environ.get("HPO_CURVES", "../shared/curves")))
     parser.add_argument("--trace-memory", action="store_true", help="count allocations, which takes as much time again")
+    parser.add_argument("--within-s", type=float, default=math.inf, help="end a load after so many seconds, as far as it is")
     parser.add_argument("--progress", action="store_true", help="say on stderr how far it has come")
     parser.add_argument("--out", type=Path, help="folder for scale.md and scale.svg, or for scale_actors.md")
     parser.add_argument("--json", action="store_true")
@@ -102,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     if given.actors is not None:
         return _print_actors(given, curves)
-    found = measure(loads, curves, traces_memory=given.trace_memory, tells=given.progress)
+    found = measure(loads, curves, traces_memory=given.trace_memory, tells=given.progress, within_s=given.within_s)
     if given.out is not None:
         write_scale(given.out, found)
     print(json.dumps(found, indent=2, allow_nan=False) if given.json else "\n".join(scale_lines(found)))

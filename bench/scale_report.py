@@ -27,8 +27,10 @@ def scale_lines(found: Found) -> list[str]:
         times = f"{m['report_ms']:.2f} ({m['p50_ms']:.2f}, {m['p99_ms']:.2f}, {m['max_ms']:.0f})"
         grows = f"{m['by_tenth_ms'][0]:.2f}, {m['by_tenth_ms'][-1]:.2f}"
         waits = f"{m['decided_p50_s']:.3f}, {m['decided_p99_s']:.2f}"
+        ended = m.get("n_ended", load["n_trials"])
+        trials = f"{load['n_trials']}" + (f" ({ended} ended)" if ended < load["n_trials"] else "")
         lines.append(
-            f"| {load['n_workers']} | {load['n_trials']} | {load['n_reports']} | {m['n_stopped']} | {times} | {grows} "
+            f"| {load['n_workers']} | {trials} | {load['n_reports']} | {m['n_stopped']} | {times} | {grows} "
             f"| {m['judged_ms']:.2f} | {m['suggest_ms']:.2f} | {waits} | {m['bytes_per_trial'] / 1e3:.1f} "
             f"| {m['utilisation']:.1%} | {m['driver_busy']:.1%} |"
         )

@@ -7,6 +7,7 @@ a driver that cannot follow. Each trial is a recorded curve, its final value mov
 from __future__ import annotations
 
 import heapq
+import math
 import sys
 import time
 import tracemalloc
@@ -25,6 +26,7 @@ HORIZON = 100
 SPREAD = 0.03
 """Final values are this much worse, relative, times a half-normal number."""
 MARKS = 20
+TENTHS = 10
 _PAGE = 4096
 
 
@@ -64,8 +66,8 @@ class Measured:
 
     Attributes
     ----------
-    n_reports, n_stopped : int
-        Reports served, and trials stopped by forecast.
+    n_reports, n_ended, n_stopped : int
+        Reports served, trials that ended (all, if there was time), and trials stopped by forecast.
     report_ms, p50_ms, p99_ms, max_ms : float
         Milliseconds of the driver's own processor time a report: mean, percentiles, worst (a report that fits the model anew).
     by_tenth_ms : list of float
@@ -85,6 +87,7 @@ class Measured:
     """
 
     n_reports: int
+    n_ended: int
     n_stopped: int
     report_ms: float
     p50_ms: float
@@ -114,10 +117,19 @@ class SimulatedSweep:
         Count Python's own allocations, which takes as much time again; else what the process holds.
     tells : bool
         Say on stderr how far it has come.
+    within_s : float
+        Seconds by this machine's clock after which the play ends, with whatever trials have ended.
     """
 
     def __init__(
-        self, load: Load, curves: NDArray[np.float64], log: Path, *, traces_memory: bool = False, tells: bool = False
+        self,
+        load: Load,
+        curves: NDArray[np.float64],
+        log: Path,
+        *,
+        traces_memory: bool = False,
+        tells: bool = False,
+        within_s: float = math.inf,
     ) -> None:
         from hpo.adapters.ray_scheduler import CollapseScheduler  # loads Ray, for which real actors need a token set before
         from hpo.adapters.ray_search import CollapseSearch
@@ -134,13 +146,14 @@ class SimulatedSweep:
         self._judged_s: list[float] = []
         self._waited_s: list[float] = []
         self._suggest_s: list[float] = []
-        self._traces, self._tells = traces_memory, tells
+        self._traces, self._tells, self._within_s = traces_memory, tells, within_s
         self._memory: list[tuple[int, int]] = []
         self._n_begun = self._n_ended = self._n_stopped = self._last_begun = 0
         self._full_until: tuple[float, float, float] | None = None
 
     def run(self) -> Measured:
-        """Play the sweep to its last trial and return what it took."""
+        """Play the sweep to its last trial, or for so long, and return what it took."""
+        deadline = time.monotonic() + self._within_s
         if self._traces:
             tracemalloc.start()
         self._remember()
@@ -149,7 +162,7 @@ class SimulatedSweep:
         speeds = self._load.trial_s / self._load.n_reports * self._rng.uniform(0.8, 1.2, self._load.n_workers)
         for worker in range(min(self._load.n_workers, self._load.n_trials)):
             heapq.heappush(events, (0.0, worker, None, 0))
-        while events:
+        while events and (len(self._report_s) < TENTHS or time.monotonic() < deadline):
             now, worker, trial, step = heapq.heappop(events)
             if trial is None:
                 if self._n_begun < self._load.n_trials:
@@ -220,15 +233,16 @@ class SimulatedSweep:
             tracemalloc.stop()
         report_ms = 1e3 * np.array(self._report_s)
         hours_s, trained_s, driver_s = self._full_until or (self._driver_free_at, self._trained_s, self._driver_s)
-        started_s = self._load.start_s * self._load.n_trials
+        started_s = self._load.start_s * self._n_begun
         return Measured(
             n_reports=len(report_ms),
+            n_ended=self._n_ended,
             n_stopped=self._n_stopped,
             report_ms=float(report_ms.mean()),
             p50_ms=float(np.percentile(report_ms, 50)),
             p99_ms=float(np.percentile(report_ms, 99)),
             max_ms=float(report_ms.max()),
-            by_tenth_ms=[float(part.mean()) for part in np.array_split(report_ms, 10)],
+            by_tenth_ms=[float(part.mean()) for part in np.array_split(report_ms, TENTHS)],
             judged_ms=float(1e3 * np.median(self._judged_s)) if self._judged_s else 0.0,
             suggest_ms=float(1e3 * np.mean(self._suggest_s)),
             decided_p50_s=float(np.percentile(self._waited_s, 50)),

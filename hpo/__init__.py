@@ -74,6 +74,9 @@ _HOMES = {
     "sweep": "hpo.commands.python_api",
 }
 
+_EXTRAS = {"ray": "sweep", "torch": "sweep", "plotly": "plots"}
+"""Packages beyond the core, and the extra of this distribution that installs each."""
+
 __all__ = [
     "CollapseModel",
     "CollapsePruner",
@@ -115,11 +118,23 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = _version()
     elif name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
+        value = getattr(_home_of(name), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value  # the next access does not come here
     return value
+
+
+def _home_of(name: str) -> Any:
+    """Return the module of a public name; what it needs beyond the core is named with the extra that brings it."""
+    try:
+        return import_module(_HOMES[name])
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        extra = f"pip install 'collapse-hpo[{_EXTRAS[package]}]'"
+        raise ModuleNotFoundError(f"hpo.{name} needs {package}, which is not installed: {extra}", name=error.name) from None
 
 
 def __dir__() -> list[str]:

@@ -83,25 +83,27 @@ def sweep(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Run folder; default runs/<name>-<time>.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the expected cost and savings; train nothing.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Afterwards train every candidate to the end as well.")] = False,
-    settle: Annotated[int, typer.Option(metavar="SEEDS", help="Afterwards settle a tie by so many seeds each.", min=0)] = 0,
+    settle: Annotated[int | None, typer.Option(metavar="SEEDS", help="Afterwards settle a tie by so many seeds each.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value.")] = None,
     log_to: Annotated[list[str] | None, typer.Option(metavar="tensorboard|wandb", help="Log every trial there too.")] = None,
     library: Annotated[Path | None, typer.Option(metavar="DIR", help="Reuse the proxies kept there; keep new ones.")] = None,
     as_json: Json = False,
 ) -> None:
     """Train proxies, forecast every candidate from its first part, and finish only what can win."""
-    from hpo.engine.config import InputError
+    from hpo.engine.config import InputError, check_seeds
 
     try:
+        if settle is not None:
+            check_seeds("--settle", settle)
         if (config is None) == (resume is None):
             raise InputError.at("sweep", "either CONFIG or --resume RUN", "neither" if config is None else "both")
         if resume is not None:
             _refuse_with_resume({"--out": out, "--set": set_, "--log-to": log_to, "--dry-run": dry_run, "--library": library})
-            _resume(resume, verify=verify, settle=settle, as_json=as_json)
+            _resume(resume, verify=verify, settle=settle or 0, as_json=as_json)
         elif config is not None:
             overrides = [*(set_ or []), *([f"log_to=[{', '.join(log_to)}]"] if log_to else [])]
             overrides += [] if library is None else [f"proxies.library.path={json.dumps(str(library))}"]
-            _sweep(config, overrides, out, dry_run=dry_run, verify=verify, settle=settle, as_json=as_json)
+            _sweep(config, overrides, out, dry_run=dry_run, verify=verify, settle=settle or 0, as_json=as_json)
     except InputError as error:
         _fail(str(error), 2)
 

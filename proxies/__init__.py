@@ -40,4 +40,11 @@ def __getattr__(name: str) -> Any:
     """Load a public name when it is first asked for, so that importing this package loads no torch."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    try:
+        home = import_module(f"{__name__}.{_HOMES[name]}")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        text = f"{__name__}.{name} needs torch, which is not installed: pip install 'collapse-hpo[sweep]'"
+        raise ModuleNotFoundError(text, name="torch") from None
+    return getattr(home, name)

@@ -16,6 +16,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+VERDICTS = {True: "flat", False: "grows or shrinks", None: "cannot be told: more sizes, further apart, or more seeds"}
 EPILOG = "Example: python -m proxies coordinate-check --figure coordinate_check.svg"
 
 
@@ -30,6 +31,7 @@ def coordinate_check_command(
     widths: Annotated[str, typer.Option(help="Comma-separated; the smallest is the base width.")] = "32,64,128,256",
     depths: Annotated[str, typer.Option(help="Comma-separated; the smallest is the base depth.")] = "2,4,8,16",
     steps: Annotated[int, typer.Option(help="Updates before activations are compared.")] = 8,
+    seeds: Annotated[int, typer.Option(help="Initialisations of each model; their spread is the exponents' margin.")] = 4,
     lr: Annotated[float, typer.Option(help="Base learning rate, constant.")] = 0.01,
     head_dim: Annotated[int, typer.Option(help="Size of an attention head; must divide every width.")] = 16,
     tied: Annotated[bool, typer.Option("--tied", help="Tie embedding and unembedding.")] = False,
@@ -39,7 +41,7 @@ def coordinate_check_command(
 ) -> None:
     """Train small models of several widths and depths for a few steps and say which activations grow with size.
 
-    Exit code 0: every promised quantity is flat (CompleteP in width and depth, μP in width), 1: one is not, 2: bad input.
+    Exit code 0: no promise is broken (CompleteP is to be flat in width and depth, μP in width), 1: one is, 2: bad input.
     """
     from hpo.commands.options import require_svg
     from proxies.coordinate_ladder import CoordinateSettings, coordinate_check
@@ -52,6 +54,7 @@ def coordinate_check_command(
             widths=_numbers("--widths", widths),
             depths=_numbers("--depths", depths),
             n_steps=steps,
+            n_seeds=seeds,
             lr=lr,
             tied=tied,
             bias=bias,
@@ -86,14 +89,16 @@ def _write_figure(path: Path, found: dict[str, Any]) -> None:
 
 
 def _table(found: dict[str, Any]) -> str:
-    head = f"exponent p of scale ∝ size^p after {found['n_steps']} updates (flat: |p| < {found['flat_below']})"
+    means = f"mean of {found['n_seeds']} seeds ± its 95 % margin"
+    head = f"exponent p of scale ∝ size^p after {found['n_steps']} updates, {means} (flat: |p| < {found['flat_below']})"
     names = ("stream", "stream_change", "logits", "logits_change")
     lines = [head, "", f"{'':<10} {'axis':<6} " + " ".join(f"{name:>13}" for name in names) + "  verdict"]
     for ladder in found["ladders"]:
-        values = " ".join(f"{ladder['exponents'][name]:>13.2f}" for name in names)
-        verdict = "flat" if ladder["flat"] else "grows or shrinks"
-        broken = "  PROMISED FLAT" if ladder["promised_flat"] and not ladder["flat"] else ""
-        lines.append(f"{ladder['parameterisation']:<10} {ladder['axis']:<6} {values}  {verdict}{broken}")
+        pairs = [f"{ladder['exponents'][name]:.2f} ± {ladder['margins'][name]:.2f}" for name in names]
+        verdict = VERDICTS[ladder["flat"]]
+        broken = "  PROMISED FLAT" if ladder["promised_flat"] and ladder["flat"] is False else ""
+        numbers = " ".join(f"{pair:>13}" for pair in pairs)
+        lines.append(f"{ladder['parameterisation']:<10} {ladder['axis']:<6} {numbers}  {verdict}{broken}")
     return "\n".join(lines)
 
 

@@ -30,7 +30,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from proxies.parameterisation import ROLES, Scaled, role_multipliers
+from hpo.core.quantities import is_real, is_whole
+from proxies.parameterisation import ROLES, Scaled, require_scale, role_multipliers
 
 Group = dict[str, Any]
 
@@ -60,15 +61,21 @@ def parameterise(
     ValueError
         A parameter without a rule, a rule without a parameter, an unknown role, or a base value outside its range.
     """
-    _require("lr", lr, lr > 0)
-    _require("weight_decay", weight_decay, weight_decay >= 0)
-    _require("eps", eps, eps > 0)
+    for name, value in (("lr", lr), ("weight_decay", weight_decay), ("eps", eps)):
+        _require(name, value)
+    require_scale(scale)
     return groups_by_role(model, roles_by_name(model, rules), scale, lr=lr, weight_decay=weight_decay, eps=eps)
 
 
 def roles_by_name(model: nn.Module, rules: Mapping[str, str]) -> dict[str, str]:
     """Return the role of every parameter of ``model`` by its name; errors as in :func:`parameterise`."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model must be a torch module; found {type(model).__name__}")
+    if not isinstance(rules, Mapping):
+        raise ValueError(f"rules must be a mapping of patterns to roles; found {type(rules).__name__}")
     for pattern, role in rules.items():
+        if not isinstance(pattern, str):
+            raise ValueError(f"rule {pattern!r}: the pattern must be a text")
         if role not in ROLES:
             raise ValueError(f"rule {pattern!r}: the role must be one of {', '.join(ROLES)}; found {role!r}")
     roles: dict[str, str] = {}
@@ -108,6 +115,9 @@ def initialise(model: nn.Module, rules: Mapping[str, str], scale: Scaled, seed: 
 
     Weights are drawn on the CPU, so that every device starts from the same ones. Errors as in :func:`parameterise`.
     """
+    require_scale(scale)
+    if not is_whole(seed):
+        raise ValueError(f"seed must be a whole number; found {seed!r}")
     generator = torch.Generator().manual_seed(seed)
     for (name, role), parameter in zip(roles_by_name(model, rules).items(), model.parameters(), strict=True):
         if parameter.dim() >= 2:
@@ -117,6 +127,7 @@ def initialise(model: nn.Module, rules: Mapping[str, str], scale: Scaled, seed: 
             parameter.fill_(1.0 if role in ("block_norm", "final_norm") and not name.endswith("bias") else 0.0)
 
 
-def _require(name: str, value: float, holds: bool) -> None:
-    if not (math.isfinite(value) and holds):
-        raise ValueError(f"{name} must be finite and {'at least' if name == 'weight_decay' else 'above'} 0; found {value!r}")
+def _require(name: str, value: Any) -> None:
+    may_be_zero = name == "weight_decay"
+    if not (is_real(value) and math.isfinite(value) and (value > 0 or (may_be_zero and value == 0))):
+        raise ValueError(f"{name} must be a finite number {'of at least' if may_be_zero else 'above'} 0; found {value!r}")

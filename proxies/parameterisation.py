@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from hpo.core.quantities import is_real
 from proxies.architecture import PARAMETERISATIONS
 
 Exponents = tuple[float, float]
@@ -161,7 +162,7 @@ class Scale:
     def __post_init__(self) -> None:
         for name in ("m_width", "m_depth", "init_std", "head_dim"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
+            if not (is_real(value) and math.isfinite(value) and value > 0):
                 raise ValueError(f"{name} must be a finite number above 0; found {value!r}")
         if self.parameterisation not in PARAMETERISATIONS:
             raise ValueError(f"parameterisation must be one of {', '.join(PARAMETERISATIONS)}; found {self.parameterisation!r}")
@@ -178,8 +179,15 @@ def role_multipliers(model: Scaled, role: str) -> RoleMultipliers:
     )
 
 
+def require_scale(value: object) -> None:
+    """Raise ``ValueError`` unless ``value`` says how large a model is, as a :class:`Scale` does."""
+    if not hasattr(value, "parameterisation"):
+        raise ValueError(f"expected a proxies.Scale, or an Architecture; found {value!r:.80}")
+
+
 def forward_multipliers(model: Scaled) -> ForwardMultipliers:
-    """Return the multipliers of the forward pass of ``model``."""
+    """Return the multipliers of the forward pass of ``model``; ``ValueError`` if it is no :class:`Scale` or the like."""
+    require_scale(model)
     forward = FORWARD[model.parameterisation]
     return ForwardMultipliers(
         residual=_power(model, forward.residual),

@@ -64,7 +64,10 @@ def train(settings, session):
 
 
 def size(channels):
-    """What a size sets; the tokens are the same for all."""
+    """What a size sets. Its images are as many as the target's: seen over and over, they set the curve.
+
+    With equal images a parameter, as language models want it, the winner's forecast was off by a fifth, not by 1 %.
+    """
     return {"channels": channels, "n_params": sum(p.numel() for p in network(channels).parameters())}
 
 

@@ -15,8 +15,8 @@ from hpo.core.decision import REASONS, Decision
 PRUNER_REASONS = {
     "no_reports": "nothing was reported yet",
     "multi_objective": "the study has several objectives; a pruner cannot rank its trials",
-    "kept_by_hand": "keep() was called for this trial",
-    "stopped_by_hand": "stop() was called for this trial",
+    "kept_by_hand": "kept by hand, whatever its forecast",
+    "stopped_by_hand": "stopped by hand",
     "audited": "its forecast says stop; it goes on to check the forecasts",
     "suspended": "its forecast says stop; audited trials contradicted the forecasts, so none is stopped",
     "function_failed": "a function given to the pruner does not answer for this trial",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from hpo.adapters.ray_log import Event, EventLog, decision_event, decision_from
 from hpo.adapters.ray_reports import allow_missing_metrics, number_in, settings_in, step_in
 from hpo.adapters.ray_search import CollapseSearch
 from hpo.core.model import CollapseModel
+from hpo.core.quantities import is_real
 from hpo.core.recipe import Recipe
 
 Total = float | Callable[[Mapping[str, Any]], "float | None"]
@@ -101,6 +103,8 @@ class CollapseScheduler(FIFOScheduler):
         for name, given in (("recipe", recipe), ("family", family)):
             if given is not None and not callable(given):
                 raise ValueError(f"{name} must be a function of the config or None; found {given!r}")
+        if log is not None and not isinstance(log, str | PathLike):
+            raise ValueError(f"log must be the path of a file or None; found {log!r}")
         self._metric, self._mode, self._time_attr, self._total = metric, mode, time_attr, total
         self._recipe, self._family = recipe, family
         self._book = TrialBook()
@@ -364,6 +368,5 @@ def _check(metric: Any, mode: Any, time_attr: Any, total: Any, stopping: Any) ->
         raise ValueError(f"mode must be min or max; found {mode!r}")
     if stopping not in ("act", "shadow"):
         raise ValueError(f"stopping must be act or shadow; found {stopping!r}")
-    is_number = isinstance(total, int | float) and not isinstance(total, bool)
-    if not callable(total) and not (is_number and isfinite(total) and total > 0):
+    if not callable(total) and not (is_real(total) and isfinite(total) and total > 0):
         raise ValueError(f"total must be a number above 0 or a function of the config; found {total!r}")

@@ -44,6 +44,8 @@ class FolderSession:
         Seconds between two checkpoints. One is always due at ``stop_step``, none after a non-finite loss.
     on_report : callable, optional
         Called as ``on_report(step, loss, tokens)`` for every step that is new to the log.
+    on_step : callable, optional
+        Called at every report, also of a step that the log has already: the run is alive.
     wants_pause : callable, optional
         Asked about twice a second; from the first True on, the run is asked to stop, as by :meth:`pause`.
 
@@ -60,6 +62,7 @@ class FolderSession:
         stop_step: int | None = None,
         checkpoint_every_s: float = 30.0,
         on_report: OnReport | None = None,
+        on_step: Callable[[], None] | None = None,
         wants_pause: Callable[[], bool] | None = None,
     ) -> None:
         if stop_step is not None and stop_step < 1:
@@ -70,13 +73,14 @@ class FolderSession:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._stop_step = stop_step
         self._checkpoint_every_s = checkpoint_every_s
-        self._on_report = on_report
+        self._on_report, self._on_step = on_report, on_step
         self._wants_pause = wants_pause
         self._paused = self._diverged = self._stopped = False
         self._last_step = 0
         self._log: IO[str] | None = None
         self._columns: tuple[str, ...] = ()
         self._checkpoint_step = 0
+        self._is_behind = False
         self._checkpointed_at = time.monotonic()
         self._open_log(upto=None)
 
@@ -109,7 +113,12 @@ class FolderSession:
             raise StopTraining(f"asked to stop at step {self._last_step}; reported step {step}")
         if step < 1:
             raise ValueError(f"step must be at least 1, the number of updates made; found {step}")
+        if self._on_step is not None:
+            self._on_step()
+        self._is_behind = step < self._last_step
         if step <= self._last_step:
+            self._flush_if_due()
+            self._stopped = self._stopped or self._paused
             return
         loss = float(loss)
         self._write_row(step, loss, tokens, extra)
@@ -118,8 +127,11 @@ class FolderSession:
             self._on_report(step, loss, tokens)
 
     def checkpoint(self, save: Callable[[Path], None]) -> bool:
-        """Call ``save(folder)`` if a checkpoint is due and publish it atomically; return True if it did."""
-        if self._diverged or self._last_step <= self._checkpoint_step or not self._checkpoint_is_due():
+        """Call ``save(folder)`` if a checkpoint is due and publish it atomically; return True if it did.
+
+        None is due while the run repeats steps that the log has: it is not yet where the log ends.
+        """
+        if self._diverged or self._is_behind or self._last_step <= self._checkpoint_step or not self._checkpoint_is_due():
             return False
         with new_folder(checkpoint_of(self.folder, self._last_step)) as unpublished:
             save(unpublished)
@@ -185,11 +197,13 @@ class FolderSession:
             self._add_columns(extra)
         values = {"step": step, "tokens": tokens, "loss": loss, **extra}
         self._log.write(",".join(_cell(values.get(name)) for name in self._columns) + "\n")
-        if time.monotonic() - self._flushed_at >= _FLUSH_EVERY_S:
-            self._flush(self._log)
+        self._flush_if_due()
 
-    def _flush(self, log: IO[str]) -> None:
-        log.flush()
+    def _flush_if_due(self) -> None:
+        """About twice a second, let others read the log, and ask whether to pause."""
+        if self._log is None or time.monotonic() - self._flushed_at < _FLUSH_EVERY_S:
+            return
+        self._log.flush()
         self._flushed_at = time.monotonic()
         self._paused = self._paused or (self._wants_pause is not None and self._wants_pause())
 

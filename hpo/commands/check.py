@@ -49,7 +49,8 @@ def check(
 ) -> None:
     """Judge whether runs collapse onto one normalised curve, and name the control or the run that breaks it.
 
-    Exit code 0: they do (from recipes alone: nothing mismatched), 1: they do not, 2: the input is wrong.
+    Exit code 0: they do (from recipes alone: nothing mismatched), 1: they do not, 2: the input is wrong, or recipes share
+    nothing that could be compared.
     """
     from hpo.adapters.curve_column_names import Columns
     from hpo.adapters.curve_files import read_runs
@@ -109,15 +110,18 @@ def _chosen(runs: list[RecordedRun], wanted: Sequence[str] | None) -> list[Recor
 def _print_report(report: CheckReport) -> None:
     from hpo.commands.whole_tables import print_whole
 
-    verdict = {
-        True: "collapse",
-        False: "no collapse",
-        None: "recipes match" if not report.mismatched else "recipes do not match",
-    }
+    verdict = {True: "collapse", False: "no collapse", None: _of_recipes(report)}
     typer.echo(f"{verdict[report.collapse]}: {report.reason}")
     print_whole(_runs_table(report))
     if report.spread is not None:
         print_whole(_spread_table(report))
+
+
+def _of_recipes(report: CheckReport) -> str:
+    if report.mismatched:
+        return "recipes do not match"
+    compared = all(match.matches for match in report.matches)
+    return "recipes match" if compared else "recipes match as far as they could be compared"
 
 
 def _runs_table(report: CheckReport) -> Table:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from os import PathLike
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from hpo.core.session import Session
@@ -85,15 +86,19 @@ def sweep(
         No candidate could be trained to its end; or, an ``OutsideError``, Ray or the storage failed: ``resume=True`` goes on.
     """
     from hpo.commands.sweep_display import displayed
-    from hpo.engine.config import InputError
+    from hpo.engine.config import InputError, check_seeds
     from hpo.engine.plan import plan_sweep
     from hpo.engine.run_folder import discard, existing_run_folder, locked, new_run_folder
     from hpo.engine.sweep import SweepError, run_sweep
 
     if not callable(train):
         raise ValueError(f"train must be a function train(settings, session); found {train!r}")
+    if out is not None and not isinstance(out, str | PathLike):
+        raise ValueError(f"out must be the path of the run folder; found {out!r}")
     if resume and out is None:
         raise ValueError("out must name the run folder to go on with; found None")
+    if settle != 0:
+        check_seeds("settle", settle)
     config = _config(train, space, target, proxies, settings)
     folder = existing_run_folder(Path(out)) if resume and out is not None else None
     plan = plan_sweep(config if folder is None else folder.read_config(), None if _is_importable(train) else train)
@@ -119,16 +124,45 @@ def _config(
 ) -> SweepConfig:
     from hpo.engine.config import parse_config, with_absolute_paths
 
-    search = {**dict(settings.get("search", {})), "space": _as_space(space)}
+    if "trainable" in settings:
+        raise ValueError(f"trainable must not be given beside the function itself; found {settings['trainable']!r:.80}")
+    search = {**_mapping("search", settings.get("search", {})), "space": _as_space(space)}
     given: dict[str, Any] = {
         "name": _label(train).rsplit(":", 1)[-1].replace("_", "-"),
         **{key: value for key, value in settings.items() if key != "search"},
         "trainable": _label(train),
-        "target": dict(target),
+        "target": _mapping("target", target),
         "search": search,
-        "proxies": None if proxies is None else dict(proxies),
+        "proxies": None if proxies is None else _mapping("proxies", proxies),
     }
-    return with_absolute_paths(parse_config(given))
+    return with_absolute_paths(parse_config({key: _plain(key, value) for key, value in given.items()}))
+
+
+def _mapping(name: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be a mapping of names to values; found {value!r:.80}")
+    return dict(value)
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return a value as a configuration's file holds it: NumPy's numbers as Python's, paths as text, tuples as lists.
+
+    Raises
+    ------
+    ValueError
+        It cannot be written to a file; its name in the configuration is told.
+    """
+    if isinstance(value, Mapping):
+        return {key: _plain(f"{name}.{key}", one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(f"{name}.{i}", one) for i, one in enumerate(value)]
+    if isinstance(value, PurePath):
+        return str(value)
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        return value.item()
+    if "." not in name or value is None or isinstance(value, str | int | float):  # its keys are checked by their names
+        return value
+    raise ValueError(f"{name} must be a number, a text, or a list or mapping of such; found {value!r:.80}")
 
 
 def _label(train: TrainingFunction) -> str:
@@ -147,6 +181,8 @@ def _is_importable(train: TrainingFunction) -> bool:
 def _as_space(space: str | Path | Mapping[str, Any]) -> str | dict[str, Any]:
     if isinstance(space, str | Path):
         return str(space)
+    if not isinstance(space, Mapping):
+        raise ValueError(f"space must be a name, a file, or a mapping of names to parameters; found {space!r:.80}")
     if "parameters" in space:
         return dict(space)
     return {"parameters": {name: _as_parameter(name, value) for name, value in space.items()}}

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2
 
-from hpo.core.controls import ControlMatch, Controls, compare_controls, controls_record
+from hpo.core.controls import NAMES, ControlMatch, Controls, comparable_controls, compare_controls, controls_record
 from hpo.core.curve import Curve
 
 FloatArray = NDArray[np.float64]
@@ -127,12 +127,15 @@ def check_recipes(runs: Sequence[Controls]) -> CheckReport:
     Raises
     ------
     ValueError
-        Fewer than two recipes.
+        Fewer than two recipes, or no control that two of them tell.
     """
     if len(runs) < 2:
         raise ValueError(f"a check needs at least two recipes; found {len(runs)}")
+    if not comparable_controls(runs):
+        told = "; ".join(f"{run.run_id}: {', '.join(_told(run)) or 'none'}" for run in runs[:4])
+        raise ValueError(f"a check needs a control that two recipes tell ({', '.join(NAMES)}); found {told}")
     matches = compare_controls(runs)
-    return CheckReport(None, controls_record(runs, matches), matches, _controls_in_words(matches))
+    return CheckReport(None, controls_record(runs, matches), matches, _controls_in_words(matches, runs))
 
 
 def check_curves(
@@ -165,7 +168,8 @@ def check_curves(
     known = [given.get(c.run_id) or Controls.of(c.run_id, c.recipe, c.horizon) for c in used]
     matches = compare_controls(known)
     outliers = () if collapse else outliers_of(used, allowed)
-    reason = _reason(collapse, spread, (floor, floor_from), allowed, matches, outliers, left_out)
+    in_words = _controls_in_words(matches, known)
+    reason = _reason(collapse, spread, (floor, floor_from), allowed, in_words, outliers, left_out)
     return CheckReport(
         collapse,
         controls_record(known, matches),
@@ -295,9 +299,15 @@ def _same_but_seed(a: Curve, b: Curve) -> bool:
     return rest[0] == rest[1] and a.recipe == b.recipe and a.family == b.family and a.horizon == b.horizon
 
 
-def _controls_in_words(matches: Sequence[ControlMatch]) -> str:
+def _told(run: Controls) -> list[str]:
+    return [name for name in NAMES if getattr(run, name) is not None]
+
+
+def _controls_in_words(matches: Sequence[ControlMatch], runs: Sequence[Controls]) -> str:
     off = [m.in_words for m in matches if m.matches is False]
     unknown = [m.name for m in matches if m.matches is None]
+    if not off and not comparable_controls(runs):
+        return f"no control could be compared: none of {', '.join(NAMES)} is known for two runs"
     words = "controls off: " + ", ".join(off) if off else "no control is off"
     return words + (f"; not known for every run: {', '.join(unknown)}" if unknown else "")
 
@@ -307,7 +317,7 @@ def _reason(
     spread: Spread,
     floor: tuple[float, str],
     allowed: float,
-    matches: Sequence[ControlMatch],
+    controls: str,
     outliers: Sequence[str],
     left_out: Mapping[str, str],
 ) -> str:
@@ -317,7 +327,7 @@ def _reason(
         f"max Δ over t̂ ≥ {JUDGED_FROM} is {spread.worst:.2%}, {verdict} the {allowed:.2%} allowed "
         f"(noise floor {floor[0]:.2%}, {source}; noise subtracted from Δ)"
     )
-    words = [measured, _controls_in_words(matches)]
+    words = [measured, controls]
     if outliers:
         words.append(f"the others collapse without {', '.join(outliers)}")
     if left_out:

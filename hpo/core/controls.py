@@ -97,6 +97,11 @@ def compare_controls(runs: Sequence[Controls]) -> tuple[ControlMatch, ...]:
     )
 
 
+def comparable_controls(runs: Sequence[Controls]) -> list[str]:
+    """Return the names of the controls that at least two runs tell."""
+    return [name for name in NAMES if sum(getattr(run, name) is not None for run in runs) > 1]
+
+
 def controls_record(runs: Sequence[Controls], matches: Sequence[ControlMatch]) -> dict[str, dict[str, Any]]:
     """Return, JSON-ready, each run's controls and by how much it is off: ``{run_id: {"tpp": …, "off": {…}}}``."""
     return {

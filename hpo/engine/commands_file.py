@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hpo.adapters.json_line import json_object
+from hpo.core.quantities import is_real
 
 Action = Literal["keep", "stop", "revive", "extend"]
 _POLL_S = 0.1
@@ -51,7 +52,7 @@ class Command:
 class Answer:
     """What became of a command: done or refused, in words.
 
-    ``revived``: a run that had ended was started again. ``until``: the fraction to which ``extend`` extends.
+    ``revived``: a run that had ended, or was about to, was started again. ``until``: the fraction to which ``extend`` extends.
     """
 
     id: str
@@ -121,4 +122,9 @@ def _lines(path: Path, kind: type[Command] | type[Answer]) -> list[dict[str, Any
     found = [json_object(line) for line in whole.splitlines()]
     names = {field.name for field in fields(kind)}
     needed = names - {"until", "revived"}
-    return [line for line in found if line is not None and needed <= set(line) <= names]
+    return [line for line in found if line is not None and needed <= set(line) <= names and _is_sound(line)]
+
+
+def _is_sound(line: Mapping[str, Any]) -> bool:
+    until, texts = line.get("until"), [line[key] for key in ("id", "action", "trial", "text") if key in line]
+    return all(isinstance(one, str) for one in texts) and (until is None or (is_real(until) and 0 < until <= 1))

@@ -199,6 +199,12 @@ def with_absolute_paths(config: SweepConfig) -> SweepConfig:
     return config.model_copy(update=changed)
 
 
+def check_seeds(name: str, seeds: object) -> None:
+    """Raise :class:`InputError` unless ``seeds``, called ``name``, is a number of seeds that can settle a tie."""
+    if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 2:
+        raise InputError.at(name, "at least 2 seeds each (one cannot settle a tie)", seeds)
+
+
 def dump_config(config: SweepConfig) -> str:
     """Return the resolved configuration as YAML: every default written out; reads back as the same configuration."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -119,6 +119,13 @@ class SearchBlock(Block):
     candidates: Literal["grid"] | PositiveInt = "grid"
     first: list[dict[str, Any]] = Field(default_factory=list)
 
+    @field_validator("space", mode="before")
+    @classmethod
+    def _a_name_or_mapping(cls, value: object) -> object:
+        if not isinstance(value, str | dict):
+            raise ValueError(f"expected the name of a space, a file, or a mapping with parameters; found {shown(value)}")
+        return value
+
     @field_validator("candidates", mode="before")
     @classmethod
     def _a_number_or_grid(cls, value: object) -> object:

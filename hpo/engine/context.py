@@ -18,11 +18,11 @@ from hpo.engine.ray_cluster import ray_for
 from hpo.engine.ray_trials import run_jobs
 from hpo.engine.reuse import Reuse
 from hpo.engine.run_folder import RunFolder
-from hpo.engine.runs_on_disk import RunsOnDisk, Stopwatch
+from hpo.engine.runs_on_disk import RunsOnDisk
 from hpo.engine.smoke_detector import SmokeDetector, Suspicion
 from hpo.engine.study_record import StudyRecord, open_study
 from hpo.engine.thinning import Report
-from hpo.engine.time_budget import MayStart, TimeBudget, always
+from hpo.engine.time_budget import MayStart, Stopwatch, TimeBudget, always
 from hpo.engine.trial_events import TrialEvents
 from hpo.engine.trouble import SweepError
 from hpo.engine.worker import Job
@@ -95,9 +95,7 @@ class Context:
         if not self._ray_is_up:
             self._stack.enter_context(ray_for(self.folder, self.plan.config))
             self._ray_is_up = True
-        queue = JobQueue(
-            waiting, lambda job: not job.is_paused() and (job.name not in self.by_name or may_start(self.by_name[job.name]))
-        )
+        queue = JobQueue(waiting, lambda job: not job.is_paused() and self._has_leave(job, may_start))
         self.hand.enqueue = lambda run: queue.add(again(run)) if again is not None else None
         templates = {run.name: self.runs.job(run, run.n_steps) for run in self.by_name.values()}
         try:
@@ -113,6 +111,15 @@ class Context:
             self.hand.enqueue = lambda _run: None
             self.stopwatch.save()
 
+    def _has_leave(self, job: Job, may_start: MayStart) -> bool:
+        """Return whether a job may start; where it may not although people wished it, that is said."""
+        run = self.by_name.get(job.name)
+        if run is None or may_start(run):
+            return True
+        if run.name in {*self.hand.kept, *self.hand.until}:
+            self.progress.say(f"{run.name} does not go on, although it was wished: there is no time left")
+        return False
+
     def _suspect(self, run: Run, why: Suspicion) -> None:
         """Mark a candidate suspect, for whoever shows the sweep and in the study."""
         self.progress.suspected(run.name, why.to_dict())
@@ -127,8 +134,8 @@ class Context:
         for verdict in judgement.verdicts:
             if verdict.run in news:
                 self.progress.decided(verdict.run, verdict.action, verdict.reason, verdict.told)
-                wish = self.hand.wish(verdict.run, verdict.numbers.get("fraction")) if verdict.action == "stop" else ""
-                if wish:
+                would_stop = verdict.action == "stop" or verdict.reason == "kept_by_hand"
+                if would_stop and (wish := self.hand.wish(verdict.run, verdict.numbers.get("fraction"))):
                     self.progress.say(wish)
 
     def give_up(self, what: str) -> None:
@@ -152,6 +159,7 @@ class _Usual:
 
     def tick(self) -> None:
         self._context.progress.tick()
+        self._context.stopwatch.tick()
         self._context.hand.look()
 
     def started(self, job: Job) -> None:

@@ -20,7 +20,10 @@ def export_winner(plan: Plan, result: Mapping[str, Any], folder: RunFolder) -> N
     """Write ``winner.yaml`` and ``next-size.yaml`` for the winner of ``result`` (of a settled tie, where there was one)."""
     settled = result.get("settled") or {}
     winner = dict(settled.get("winner") or result["winner"])
+    mean = next((one["mean"] for one in settled.get("trials", ()) if one["settings"] == settled["winner"]), None)
     loss = f"final loss {result['actual_final_loss']:.4f}"
+    if mean is not None:
+        loss = f"mean final loss {mean:.4f} over {settled['seeds']} seeds, the lowest of those tied"
     _write(
         folder.winner, winner_config(plan, winner), f"# The winner of sweep {plan.config.name} ({loss}): hpo sweep trains it."
     )

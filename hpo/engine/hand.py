@@ -16,7 +16,7 @@ from hpo.adapters.training_session import latest_checkpoint
 from hpo.engine.commands_file import Answer, Command, CommandsFile
 from hpo.engine.plan import Run
 from hpo.engine.runs_on_disk import REVIVABLE, RunsOnDisk
-from hpo.engine.stop_marks import BY_HAND, is_marked, mark_stopped, unmark
+from hpo.engine.stop_marks import BY_HAND, is_marked, mark_stopped
 
 LOOK_EVERY_S = 0.5
 EXTEND_BY = 0.1
@@ -64,9 +64,9 @@ class Hand:
             if answer is not None and answer.ok:
                 self._note(command, answer)
 
-    def look(self) -> None:
-        """Heed and answer what is new; at most twice a second."""
-        if time.monotonic() - self._looked_at < LOOK_EVERY_S:
+    def look(self, *, at_once: bool = False) -> None:
+        """Heed and answer what is new; at most twice a second, unless ``at_once``: before something is decided."""
+        if not at_once and time.monotonic() - self._looked_at < LOOK_EVERY_S:
             return
         self._looked_at = time.monotonic()
         for command in self._file.commands():
@@ -96,6 +96,8 @@ class Hand:
             self.kept.add(name)
         elif command.action == "extend":
             self.until[name] = answer.until or 0.0
+            if self.until[name] >= 1:
+                self.kept.add(name)
         else:
             self.kept.discard(name)
             self.until.pop(name, None)
@@ -118,8 +120,8 @@ class Hand:
             return self._revive(command, run, ended)
         if ended:
             return Answer(command.id, False, f"{run.name} has ended; revive starts it again")
-        unmark(self._runs.folder.trial(run.name))
-        return Answer(command.id, True, f"{run.name} goes to its end whatever its forecast")
+        is_ending = is_marked(self._runs.folder.trial(run.name))  # its worker may have seen the mark already
+        return Answer(command.id, True, f"{run.name} goes to its end whatever its forecast", revived=is_ending)
 
     def _stop(self, command: Command, run: Run, ended: bool) -> Answer:
         if ended:
@@ -129,7 +131,8 @@ class Hand:
 
     def _revive(self, command: Command, run: Run, ended: bool) -> Answer:
         if not (ended or is_marked(self._runs.folder.trial(run.name))):
-            return Answer(command.id, False, f"{run.name} was not stopped; keep saves it from being stopped")
+            why = "goes to its end already" if run.name in self.kept else "was not stopped; keep saves it from being stopped"
+            return Answer(command.id, False, f"{run.name} {why}")
         saved = latest_checkpoint(self._runs.folder.trial(run.name))
         where = "the beginning (it has no checkpoint)" if saved is None else saved.name.replace("-", " at step ")
         return Answer(command.id, True, f"{run.name} goes on from {where} to its end", revived=True)

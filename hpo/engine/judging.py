@@ -72,6 +72,11 @@ class Verdict:
         return float(self.numbers.get("p_best") or 0.0)
 
     @property
+    def is_by_forecast(self) -> bool:
+        """True if it was stopped, and by its forecast alone."""
+        return self.reason in ("not_selected", "capped")
+
+    @property
     def told(self) -> dict[str, Any]:
         """The numbers for people: what the decision rests on, the forecast, and whether it is tied."""
         return {**self.numbers, **self.forecast, "is_tied": self.is_tied}
@@ -142,8 +147,7 @@ class Judgement:
     @property
     def reserve(self) -> list[Verdict]:
         """Those that were stopped by their forecast alone, the likeliest winner first."""
-        stopped = [v for v in self.verdicts if v.reason in ("not_selected", "capped")]
-        return sorted(stopped, key=lambda v: -v.p_best)
+        return sorted((v for v in self.verdicts if v.is_by_forecast), key=lambda v: -v.p_best)
 
     @property
     def error_spent(self) -> float:

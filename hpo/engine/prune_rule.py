@@ -35,7 +35,7 @@ def run_prune(context: Context) -> Judgement:
         No candidate could be trained to its end.
     """
     runs = (*context.reuse.proxies, *context.plan.candidates)
-    context.hand.look()
+    context.hand.look(at_once=True)
     context.train(
         [context.runs.job(run, run.n_steps) for run in runs],
         "prune",

@@ -13,6 +13,9 @@ from hpo.engine.runs_on_disk import RunsOnDisk
 from hpo.engine.smoke_detector import Suspicion
 from hpo.engine.stop_marks import OUT_OF_TIME
 
+IN_RESERVE = "in_reserve"
+"""Why a candidate that was not selected is complete: those that were selected had failed."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -69,8 +72,10 @@ def candidates_of(
         reason = "" if verdict is None else verdict.reason
         if outcome is not None and outcome.status in ("failed", "out_of_memory", "stopped"):
             reason = outcome.message
-        elif state == "not_started":
+        elif state == "not_started" or (state == "stopped" and verdict is not None and verdict.action == "continue"):
             reason = OUT_OF_TIME
+        elif verdict is not None and verdict.is_by_forecast and run.name in complete:
+            reason = IN_RESERVE
         fared.append(Candidate(run, numbers[run.name], state, reason, verdict, complete.get(run.name), suspicion(run)))
     return fared
 

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -166,8 +167,7 @@ def new_run_folder(out: Path | None, config: SweepConfig) -> RunFolder:
     InputError
         The folder cannot be written, or already holds something.
     """
-    stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    run = RunFolder((out or Path("runs") / f"{config.name}-{stamp}").absolute())
+    run = RunFolder((out or _new_name(config.name)).absolute())
     if run.config.exists():
         raise InputError(f"--out: expected a new folder; found a run in {run.path} (go on with: {run.resume_command})")
     if run.path.exists() and not (run.path.is_dir() and not any(run.path.iterdir())):
@@ -179,6 +179,13 @@ def new_run_folder(out: Path | None, config: SweepConfig) -> RunFolder:
     except OSError as error:
         raise InputError.at("--out", f"a folder that can be written: {run.path}", error.strerror) from None
     return run
+
+
+def _new_name(name: str) -> Path:
+    """Return a folder in ``runs/`` that is not there: by the time, and a number where several begin in one second."""
+    first = Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    others = (first.with_name(f"{first.name}-{k}") for k in count(2))
+    return next(path for path in chain([first], others) if not path.exists())
 
 
 def discard(run: RunFolder) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-import time
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from hpo.adapters.atomic import write_json
+from hpo.adapters.atomic import new_folder
 from hpo.adapters.curve_files import RecordedRun, write_run
 from hpo.adapters.training_session import last_logged_step, read_log
 from hpo.core.curve import Curve
@@ -86,6 +85,17 @@ class RunsOnDisk:
         unmark(self.folder.trial(run.name))
         if self.has_status(run, *REVIVABLE):
             forget_outcome(self.folder.trial(run.name))
+
+    def copy(self, run: Run, name: str) -> None:
+        """Begin the folder ``name`` with what the run has, log and checkpoint, unless it is there; it can go on from there."""
+        folder = self.folder.trial(name)
+        if folder.exists():
+            return
+        with new_folder(folder) as made:
+            shutil.copytree(self.folder.trial(run.name), made, dirs_exist_ok=True)
+            unmark(made)
+            if self.has_status(run, *REVIVABLE):
+                forget_outcome(made)
 
     def has_status(self, run: Run, *statuses: str) -> bool:
         """Return True if the run's last part ended in one of these ways."""
@@ -164,24 +174,6 @@ def share_of(config: SweepConfig, role: Role) -> TrialResources:
     """Return what a run of this role takes."""
     own = None if config.proxies is None or role == "candidate" else config.proxies.resources
     return config.resources if own is None else own
-
-
-class Stopwatch:
-    """Wall-clock of a run over all its drivers."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self._path = folder.seconds
-        self._before_s = float(json.loads(self._path.read_text(encoding="utf-8"))) if self._path.exists() else 0.0
-        self._started = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds spent so far."""
-        return self._before_s + time.monotonic() - self._started
-
-    def save(self) -> None:
-        """Remember them for the next driver."""
-        write_json(self._path, self.seconds)
 
 
 def _rows_in(path: Path) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 
 from hpo.adapters.model_files import read_model
@@ -96,7 +97,7 @@ class _Select:
         if decided:
             return Judgement.read(decided)
         model = self._model()
-        judgement = self._judge(model, judged_runs(self._runs), {}, Look(n_later=len(self._rungs)))
+        judgement = self._by_hand(self._judge(model, judged_runs(self._runs), {}, Look(n_later=len(self._rungs))).verdicts)
         context.write_judgement(judgement, [verdict.run for verdict in judgement.verdicts])
         for verdict in judgement.verdicts:
             if self._plan.proxies and verdict.action == "continue" and verdict.forecast["final_loss"] is None:
@@ -130,7 +131,7 @@ class _Select:
         at = {name: self._context.candidates[name].step_at(rung) for name in there}
         runs = [self._context.candidates[verdict.run] for verdict in judgement.verdicts]
         again = self._judge(read_model(self._context.folder.model), runs, self._steps_judged(judgement) | at, look)
-        judgement = judgement.replaced(again.verdicts)
+        judgement = judgement.replaced(self._by_hand(again.verdicts).verdicts)
         self._context.write_judgement(judgement, there)
         self._context.progress.say(f"at {rung:.0%} of training {len(judgement.kept)} of {len(there)} candidates go on")
         return judgement
@@ -142,7 +143,8 @@ class _Select:
         while True:
             going_on = [*self._going_on(judgement), *in_reserve]
             self._train(going_on)
-            judged_again = self._judge_extended(judgement)
+            self._context.hand.look(at_once=True)
+            judged_again = self._judge_extended(self._kept_since(judgement))
             if judged_again is not judgement or going_on != [*self._going_on(judgement), *in_reserve]:
                 judgement = judged_again
             elif any(self._runs.final_loss(self._context.candidates[name]) is not None for name in going_on):
@@ -161,16 +163,31 @@ class _Select:
         progress.expect(spending(self._plan, steps | {run.name: run.n_steps for run in runs}).total)
         going_on = set(names)
         context.hand.is_out = self._is_out_but(names)
-        context.hand.look()
+        context.hand.look(at_once=True)
         extended = [context.candidates[name] for name in context.hand.until if name not in going_on]
         jobs = [self._runs.job(run, run.n_steps) for run in runs] + [self._job_again(run) for run in extended]
         context.train(jobs, "2-to-end", may_start=self._may_finish, again=self._job_again)
         self._runs.save_curves([*runs, *extended])
 
+    def _by_hand(self, verdicts: Sequence[Verdict]) -> Judgement:
+        """Return the judgement in which those that people keep go on."""
+        kept = self._context.hand.kept
+        return Judgement(tuple(_kept_by_hand(v) if v.run in kept and v.is_by_forecast else v for v in verdicts))
+
+    def _kept_since(self, judgement: Judgement) -> Judgement:
+        """Return the judgement with new verdicts on those that people keep, or have revived, since they were stopped."""
+        news = [v for v in judgement.verdicts if v.is_by_forecast and v.run in self._context.hand.kept]
+        if not news:
+            return judgement
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        judgement = judgement.replaced([replace(_kept_by_hand(v), time=now) for v in news])
+        self._context.write_judgement(judgement, [v.run for v in news])
+        return judgement
+
     def _is_out_but(self, names: Iterable[str]) -> Callable[[Run], bool]:
-        """Return whether a run ended at its stopping point and goes on neither by judgement nor because people extended it."""
+        """Return whether a run ended at its stopping point and goes on neither by judgement nor because people wished it."""
         going_on, hand = set(names), self._context.hand
-        return lambda run: run.name not in going_on | set(hand.until) and self._runs.has_status(run, "reached")
+        return lambda run: run.name not in going_on | hand.kept | set(hand.until) and self._runs.has_status(run, "reached")
 
     def _going_on(self, judgement: Judgement) -> list[str]:
         """Return the names of the candidates that go on to their end, in order."""
@@ -228,6 +245,7 @@ class _Select:
 
     def _judge(self, model: CollapseModel, runs: Sequence[Run], at: Mapping[str, int], look: Look) -> Judgement:
         """Return the judgement of candidates at their stopping point, or at a later step."""
+        self._context.hand.look(at_once=True)
         curves = [self._runs.curve(run, at.get(run.name, run.stop_step)) for run in runs]
         numbers = [self._context.numbers[run.name] for run in runs]
         return judge(model, curves, numbers, self._stopping, self._plan.config.seed, look)
@@ -244,6 +262,10 @@ def stopping_settings(plan: Plan) -> StoppingSettings:
         keep_min=s.keep_min,
         keep_max=s.keep_max,
     )
+
+
+def _kept_by_hand(verdict: Verdict) -> Verdict:
+    return replace(verdict, action="continue", reason="kept_by_hand")
 
 
 def _placed(verdict: Verdict, rank: int, look: int) -> Verdict:

@@ -1,6 +1,7 @@
 """Settles a tie by more seeds: the candidates that the forecasts could not tell apart, each trained to its end several times.
 
-The first seed is the sweep's own run, or a copy of it that goes on where it was stopped. The result says each candidate's mean
+The first seed is the sweep's own run, or a copy of it that goes on where it was stopped (from its beginning, where its
+checkpoint is gone). The winner is one of them, tied or not. The result says each candidate's mean
 final loss over the seeds with its standard error, and which mean is lowest; a difference below the errors is still a tie.
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hpo.adapters.atomic import write_json
-from hpo.adapters.training_session import remove_checkpoints
+from hpo.adapters.training_session import last_logged_step, remove_checkpoints
 from hpo.engine.context import Context
 from hpo.engine.judging import Judgement
 from hpo.engine.plan import Run
@@ -21,16 +22,20 @@ from hpo.engine.worker import Job
 
 
 def settle_ties(context: Context, judgement: Judgement, n_seeds: int) -> dict[str, Any] | None:
-    """Train the tie set with ``n_seeds`` seeds and write what came out into ``settled.json``; None where there is no tie."""
+    """Train the tie set, and the winner beside it, with ``n_seeds`` seeds and write what came out into ``settled.json``.
+
+    None where there is no tie.
+    """
     tied = [context.candidates[verdict.run] for verdict in judgement.verdicts if verdict.is_tied]
     if len(tied) < 2:
-        context.progress.say("nothing to settle: the forecasts told all candidates apart")
+        context.progress.say("nothing to settle: no two candidates were tied")
         return None
+    tied = _with_winner(context, tied)
     context.progress.say(f"settling: {len(tied)} candidates with {n_seeds} seeds each")
     jobs = {run.name: [_job(context, run, seed) for seed in range(n_seeds)] for run in tied}
     context.train([job for of_one in jobs.values() for job in of_one], "4-settle")
-    for of_one in jobs.values():
-        for job in of_one[1:]:
+    for job in (job for of_one in jobs.values() for job in of_one):
+        if job.name not in context.candidates:
             remove_checkpoints(job.folder)
     losses = {run.name: [context.runs.final_loss(run, job.name) for job in jobs[run.name]] for run in tied}
     told = [_told(run, context.numbers[run.name], losses[run.name]) for run in tied]
@@ -41,16 +46,28 @@ def settle_ties(context: Context, judgement: Judgement, n_seeds: int) -> dict[st
     return settled
 
 
+def _with_winner(context: Context, tied: list[Run]) -> list[Run]:
+    """Return the tied runs and the one with the lowest final loss, which people may have kept although it was not tied."""
+    finals = context.runs.final_losses(context.plan.candidates)
+    winner = min(finals, key=lambda name: finals[name])
+    names = {winner, *(run.name for run in tied)}
+    return [run for run in context.plan.candidates if run.name in names]
+
+
 def _job(context: Context, run: Run, seed: int) -> Job:
-    """Return the job of one more seed; of the first, the run itself where it is complete, else a run of its own."""
+    """Return the job of one seed: of the first the run itself where it is complete, or a copy that goes on; else a new run."""
     if seed == 0 and context.runs.is_complete(run):
         return context.runs.job(run, run.n_steps)
     settings = context.plan.workload.settings(run.searched, {}, seed)
-    name = f"seed-{seed}-{run.name}"
     again = replace(run, settings=settings)
-    context.progress.expect_more(run.flops)
-    context.progress.add(name, again, 0, is_new=False)
-    return context.runs.job(again, run.n_steps, name)
+    job = context.runs.job(again, run.n_steps, f"seed-{seed}-{run.name}")
+    if seed == 0:
+        context.runs.copy(run, job.name)
+    if job.outcome is None:
+        done = last_logged_step(job.folder)
+        context.progress.expect_more(run.flops - run.flops_at(done))
+        context.progress.add(job.name, again, done, is_new=False)
+    return job
 
 
 def _told(run: Run, number: int, losses: list[float | None]) -> dict[str, Any]:

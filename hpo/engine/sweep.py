@@ -11,13 +11,13 @@ Each phase looks at what is on disk and does only what is missing, so a resume i
 from __future__ import annotations
 
 import json
-import shutil
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from hpo.adapters.atomic import new_folder, write_json
+from hpo.adapters.atomic import write_json
 from hpo.adapters.training_session import last_logged_step, remove_checkpoints
+from hpo.engine.config import check_seeds
 from hpo.engine.context import Context
 from hpo.engine.cost import estimate
 from hpo.engine.export import export_winner
@@ -30,10 +30,9 @@ from hpo.engine.result import Candidate, candidates_of, make_result
 from hpo.engine.rules import RULES
 from hpo.engine.run_folder import RunFolder
 from hpo.engine.settling import settle_ties
-from hpo.engine.stop_marks import unmark
 from hpo.engine.study_record import Ending
 from hpo.engine.trouble import OutsideError, SweepError
-from hpo.engine.worker import Job, forget_outcome
+from hpo.engine.worker import Job
 
 __all__ = ["OutsideError", "SweepError", "expected_flops", "run_sweep", "trials_at_once", "verification"]
 
@@ -57,7 +56,7 @@ def run_sweep(
     verify : bool
         Afterwards train every stopped candidate to its end, in a folder of its own.
     settle : int
-        Afterwards train those that could not be told apart with so many seeds each; below 2: no.
+        Afterwards train those that could not be told apart with so many seeds each; 0: no.
 
     Raises
     ------
@@ -69,8 +68,10 @@ def run_sweep(
     OSError
         The disk is full; what there is is saved.
     InputError
-        The storage cannot be opened, or the machine is too small for one trial.
+        The storage cannot be opened, the machine is too small for one trial, or ``settle`` is no number of seeds.
     """
+    if settle:
+        check_seeds("settle", settle)
     with ExitStack() as stack:
         stack.enter_context(pause_on_signal(folder.pause, progress.say))
         context = Context(plan, folder, progress, stack, resume)
@@ -79,7 +80,7 @@ def run_sweep(
         result = ending.conclude()
         if verify:
             result = ending.verify()
-        if settle > 1:
+        if settle:
             settle_ties(context, judgement, settle)
             result = ending.write_result()
         ending.clean_up()
@@ -159,12 +160,7 @@ class _Ending:
     def _verification(self, run: Run) -> Job:
         """Return the job that trains a stopped candidate to its end, beginning with a copy of what it has."""
         job = self._runs.job(run, run.n_steps, verification(run))
-        if not job.folder.exists():
-            with new_folder(job.folder) as copy:
-                shutil.copytree(self._context.folder.trial(run.name), copy, dirs_exist_ok=True)
-                unmark(copy)
-                if self._runs.has_status(run, "stopped"):
-                    forget_outcome(copy)
+        self._runs.copy(run, job.name)
         done = last_logged_step(job.folder)
         self._context.progress.expect_more(run.flops - run.flops_at(done))
         self._context.progress.add(job.name, run, done, is_new=False)

@@ -6,10 +6,43 @@ candidate to its end, at the speed measured so far. One candidate is always fini
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
+from hpo.adapters.atomic import write_json
 from hpo.engine.plan import Run
-from hpo.engine.runs_on_disk import RunsOnDisk, Stopwatch
+from hpo.engine.run_folder import RunFolder
+from hpo.engine.runs_on_disk import RunsOnDisk
+
+SAVE_EVERY_S = 15.0
+"""What a driver that is killed has spent and nobody knows of, at most."""
+
+
+class Stopwatch:
+    """Wall-clock of a run over all its drivers."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._path = folder.seconds
+        self._before_s = float(json.loads(self._path.read_text(encoding="utf-8"))) if self._path.exists() else 0.0
+        self._started = self._saved_at = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent so far."""
+        return self._before_s + time.monotonic() - self._started
+
+    def save(self) -> None:
+        """Remember them for the next driver."""
+        write_json(self._path, self.seconds)
+        self._saved_at = time.monotonic()
+
+    def tick(self) -> None:
+        """Remember them now and then: a driver that is killed cannot."""
+        if time.monotonic() - self._saved_at >= SAVE_EVERY_S:
+            with suppress(OSError):  # a full disk is told of by what needs the room
+                self.save()
 
 
 class TimeBudget:

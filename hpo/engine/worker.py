@@ -122,6 +122,9 @@ def run_job(job: Job, forward: Forward) -> Outcome | None:
             return None
         outcome = Outcome(status, last_step, before_s + time.monotonic() - started, message)
         write_outcome(job.folder, outcome)
+        if status == "stopped" and not is_marked(job.folder):  # the mark was taken away since it was read: it goes on
+            forget_outcome(job.folder)
+            return None
     return outcome
 
 
@@ -180,7 +183,6 @@ def _run(job: Job, forward: Forward, step_was_made: Callable[[], None]) -> tuple
     thinner = Thinner(job.n_steps, job.stop_step, job.n_reports, job.n_end_reports, pass_on)
 
     def on_report(step: int, loss: float, _tokens: float | None) -> None:
-        step_was_made()
         thinner.take(step, loss)
 
     session = FolderSession(
@@ -188,6 +190,7 @@ def _run(job: Job, forward: Forward, step_was_made: Callable[[], None]) -> tuple
         stop_step=job.stop_step,
         checkpoint_every_s=job.checkpoint_every_s,
         on_report=on_report,
+        on_step=step_was_made,
         wants_pause=is_interrupted,
     )
     with session:

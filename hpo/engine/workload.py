@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +19,8 @@ from hpo.core.recipe import Recipe
 from hpo.core.schedules import unknown_schedule
 from hpo.engine.config import InputError, SweepConfig
 from hpo.engine.config_blocks import ModelBlock, TrainingBlock, as_schedule
-from hpo.engine.worker import Train, import_function
+from hpo.engine.user_functions import imported, recipe_of, require_call
+from hpo.engine.worker import Train
 from search_spaces import RunContext, SearchSpace
 
 Settings = dict[str, Any]
@@ -166,10 +168,10 @@ class OwnWorkload:
         functions: dict[str, Any] = {}
         for key in ("recipe",) if function is not None else ("trainable", "recipe"):
             path = getattr(config, key)
-            try:
-                functions[key] = None if path is None else import_function(path)
-            except ValueError as error:
-                raise InputError(f"{key}: {error}") from None
+            functions[key] = None if path is None else imported(key, path)
+        require_call("trainable", function or functions["trainable"], ("settings", "session"))
+        if functions["recipe"] is not None:
+            require_call("recipe", functions["recipe"], ("settings",))
         return cls(config.target or {}, space, str(config.trainable), functions["recipe"], function)
 
     @property
@@ -185,12 +187,15 @@ class OwnWorkload:
         """Return target, size and searched values in one mapping, and what follows from them; ``seed`` + replicate."""
         merged = {**self.target, **size}
         merged = {**merged, **self._searched(searched, merged)}
-        return {**merged, "seed": int(merged.get("seed", 0)) + replicate}
+        seed = merged.get("seed", 0)
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            raise InputError.at("target.seed", "a whole number", seed)
+        return {**merged, "seed": seed + replicate}
 
     def recipe(self, settings: Mapping[str, Any]) -> Recipe:
         """Return what the user's ``recipe`` function says, or what the settings say by name."""
         try:
-            made = _recipe_by_name(settings) if self.recipe_function is None else self.recipe_function(settings)
+            made = _recipe_by_name(settings) if self.recipe_function is None else recipe_of(self.recipe_function, settings)
         except InputError:
             raise
         except ValueError as error:
@@ -257,6 +262,8 @@ def _recipe_by_name(settings: Mapping[str, Any]) -> Recipe:
     if batch is None or n_steps is None:
         given = sorted(key for key, value in settings.items() if value is not None)
         raise InputError.at("target", "n_steps, n_params and batch_tokens (or a recipe function)", given)
+    if not (isfinite(n_steps) and n_steps >= 1 and n_steps == int(n_steps)):
+        raise InputError.at("target.n_steps", "a whole number of at least 1", n_steps)
     block = settings.get("schedule")
     if not isinstance(block, Mapping | None):
         raise InputError.at("target.schedule", "a mapping with a name such as linear", block)

@@ -12,7 +12,11 @@ from hpo.adapters.progress_log import Event
 from hpo.core.decision import REASONS
 from hpo.reporting.sweep_words import share_text
 
-_MORE_REASONS = {"time_budget": "the sweep's time was up", "out_of_memory": "memory ran out"}
+_MORE_REASONS = {
+    "time_budget": "the sweep's time was up",
+    "out_of_memory": "memory ran out",
+    "in_reserve": "those that were selected had failed",
+}
 
 
 @dataclass(frozen=True)

@@ -265,11 +265,21 @@ def test_a_log_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
         ("alpha", 1.5),
         ("recipe", 3),
         ("family", "a"),
+        ("log", 3),
     ],
 )
 def test_a_bad_argument_is_named(name: str, given: object) -> None:
     with pytest.raises(ValueError, match=name):
         CollapseScheduler(**{"metric": METRIC, "mode": "min", "total": 100, name: given})
+
+
+@pytest.mark.parametrize("total", [np.int64(HORIZON), np.float32(HORIZON)])
+def test_numpys_numbers_are_totals(total: Any) -> None:
+    made = scheduler(total=total)
+    run(made, trial("one"), curve(3.0, steps()))
+    decision = made.decision("one")
+    assert decision is not None
+    assert decision.fraction == 1.0
 
 
 def test_metric_and_mode_come_from_the_config_of_tune_and_must_not_differ() -> None:

@@ -80,6 +80,28 @@ def test_celerity_is_called_as_matching_from_its_recipes(hpo_check, tmp_path, tp
     assert said["mismatched"] == []
 
 
+def test_recipes_that_share_no_control_are_not_said_to_match(hpo_check, tmp_path):
+    (tmp_path / "apart.yaml").write_text("a: {tpp: 20}\nb: {tau: 0.2}\nc: {tpp: 20, n_params: 1e9}\n")
+    code, said, _ = hpo_check("--recipes", tmp_path / "apart.yaml")
+    assert (code, said["mismatched"]) == (0, [])
+    assert "not known for every run: tpp, tau" in said["reason"]
+    done = CliRunner().invoke(app, ["--recipes", str(tmp_path / "apart.yaml")])
+    assert done.stdout.startswith("recipes match as far as they could be compared: ")
+    (tmp_path / "apart.yaml").write_text("a: {tpp: 20}\nb: {tau: 0.2}\n")
+    code, _, err = hpo_check("--recipes", tmp_path / "apart.yaml")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "found a: tpp; b: tau" in err
+
+
+def test_curves_without_recipes_say_that_no_control_was_compared(hpo_check, tmp_path):
+    for name in ("a", "b"):
+        rows = [f"{step},{2 * (1 + 0.3 * (1 - step / 100) ** 2)},100" for step in range(1, 101)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["step,loss,total_steps", *rows]))
+    code, said, _ = hpo_check(tmp_path / "a.csv", tmp_path / "b.csv")
+    assert (code, said["collapse"]) == (0, True)
+    assert "no control could be compared" in said["reason"]
+
+
 def test_bad_input_is_one_line_and_exit_2(hpo_check, tmp_path):
     (tmp_path / "one.csv").write_text("step,loss,total_steps\n1,3,2\n2,2,2\n")
     for arguments in ([], ["no-such-file.csv"], [tmp_path / "one.csv"], ["--recipes", tmp_path / "none.yaml"]):

@@ -36,7 +36,7 @@ LAUGHS = b"a: &a [x,x,x,x,x,x,x,x,x]\n" + b"".join(
     b"%c: &%c [%s]\n" % (98 + i, 98 + i, b",".join([b"*%c" % (97 + i)] * 9)) for i in range(8)
 )
 OWN = yaml.safe_load("""
-trainable: json:loads
+trainable: operator:add
 target: {n_steps: 800, n_params: 40000, batch_tokens: 128, schedule: {name: constant}, warmup_fraction: 0.1}
 search:
   space:

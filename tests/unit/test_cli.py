@@ -147,6 +147,29 @@ def test_help_and_import_load_nothing_heavy():
     assert "sweep" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [
+        ("hpo.CollapseScheduler", "ray", "sweep"),
+        ("hpo.CollapseSearch", "ray", "sweep"),
+        ("proxies.parameterise", "torch", "sweep"),
+    ],
+)
+def test_what_needs_more_than_the_core_names_the_extra(name, package, extra):
+    module, _, attribute = name.partition(".")
+    script = f"import sys; sys.modules['{package}'] = None\nimport {module}\n"
+    script += f"try: {module}.{attribute}\nexcept ImportError as error: print(error)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{name} needs {package}, which is not installed: pip install 'collapse-hpo[{extra}]'\n"
+
+
+@pytest.mark.parametrize("option", ["0", "1", "-2"])
+def test_a_tie_is_settled_by_two_seeds_at_least(hpo, option):
+    code, out, err = hpo("sweep", "x.yaml", "--settle", option)
+    assert (code, out) == (2, "")
+    assert err == f"hpo: --settle: expected at least 2 seeds each (one cannot settle a tie); found {option}\n"
+
+
 @pytest.mark.parametrize("command", ["sweep", "fit", "forecast"])
 def test_every_command_has_help_with_an_example(hpo, command):
     code, out, _ = hpo(command, "--help")

@@ -15,7 +15,7 @@ SWEEP = {
     "proxies": {"sizes": [{"width": 8}], "settings": 3},
 }
 OWN = {
-    "trainable": "json:loads",
+    "trainable": "operator:add",
     "target": {"n_steps": 100, "n_params": 4000, "batch_tokens": 100},
     "search": SWEEP["search"],
     "proxies": {"sizes": [{"n_params": 1000}], "settings": 3},

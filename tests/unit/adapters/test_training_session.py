@@ -197,6 +197,25 @@ def test_new_reports_are_passed_on_once(tmp_path):
     assert seen == [(1, 1.0, 8.0), (2, 0.5, None)]
 
 
+def test_a_run_that_repeats_steps_is_alive_saves_nothing_and_can_be_paused(tmp_path, monkeypatch):
+    """A training function that never asks for its checkpoint begins anew; what it had logged counts."""
+    with FolderSession(tmp_path, stop_step=5) as session:
+        _report(session, 1, 5)
+    wishes, steps = [False], []
+    monkeypatch.setattr("hpo.adapters.training_session._FLUSH_EVERY_S", 0.0)
+    with FolderSession(
+        tmp_path, checkpoint_every_s=1e-9, on_step=lambda: steps.append(1), wants_pause=lambda: wishes[0]
+    ) as session:
+        for step in (1, 2):
+            session.report(step=step, loss=9.0)
+            assert not session.checkpoint(_save("of another step"))
+        wishes[0] = True
+        session.report(step=3, loss=9.0)
+        assert session.should_stop()
+    assert len(steps) == 3
+    assert read_log(tmp_path)["loss"].tolist() == [1.0 / step for step in range(1, 6)]
+
+
 def test_numpy_numbers_are_logged_as_numbers(tmp_path):
     with FolderSession(tmp_path) as session:
         session.report(step=1, loss=np.float32(0.5), lr=np.float64(0.25))

@@ -48,6 +48,13 @@ def test_a_table_and_a_figure_say_what_was_measured(tmp_path):
     assert "workers train" in (tmp_path / "out" / "scale.svg").read_text()
 
 
+def test_what_has_no_time_is_told_as_far_as_it_came(tmp_path):
+    measured = SimulatedSweep(LOAD, _curves(), tmp_path / "log.jsonl", within_s=1e-9).run()
+    assert (measured.n_reports, measured.n_ended) == (10, 0)
+    write_scale(tmp_path / "out", [{"load": asdict(LOAD), "measured": asdict(measured)}])
+    assert "| 5 | 40 (0 ended) |" in (tmp_path / "out" / "scale.md").read_text()
+
+
 def test_memory_is_told_a_trial(tmp_path):
     """Over few trials what an older fit held may be freed, so that it shrinks; what the process holds moves in pages."""
     measured = SimulatedSweep(LOAD, _curves(), tmp_path / "log.jsonl", traces_memory=True).run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import optuna
 import pytest
 
@@ -48,6 +49,14 @@ def test_a_function_is_sent_by_value_only_where_it_cannot_be_imported():
     ("arguments", "message"),
     [
         ({"space": {"lr": 3}}, r"space.lr must be an Optuna distribution or a mapping with a type; found 3"),
+        ({"space": [1, 2]}, r"space must be a name, a file, or a mapping of names to parameters; found \[1, 2\]"),
+        ({"target": [1, 2]}, r"target must be a mapping of names to values; found \[1, 2\]"),
+        ({"target": {**TARGET, "loss": print}}, r"target.loss must be a number, a text, .*; found <built-in function print>"),
+        ({"proxies": 3}, r"proxies must be a mapping of names to values; found 3"),
+        ({"out": 3}, r"out must be the path of the run folder; found 3"),
+        ({"settle": 1}, r"settle: expected at least 2 seeds each .*; found 1"),
+        ({"recipe": print}, r"recipe: expected .*string; found <built-in function print>"),
+        ({"trainable": "mine:train"}, r"trainable must not be given beside the function itself"),
         ({"nonsense": 1}, r"nonsense: expected one of name, seed, .*; found an unknown key"),
         ({"proxies": None}, r"proxies: expected sizes and settings"),
         ({"stopping": "guess"}, r"stopping.rule: expected 'select' or 'prune'; found 'guess'"),
@@ -64,9 +73,27 @@ def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch, a
     assert not list(tmp_path.iterdir())
 
 
-def test_only_functions_are_swept():
+def test_only_functions_of_settings_and_session_are_swept():
     with pytest.raises(ValueError, match="train must be a function"):
         hpo.sweep("mine:train", {}, target=TARGET)
+    space = {"lr": {"type": "float", "grid": [0.1]}}
+    with pytest.raises(
+        ValueError, match=r"trainable: expected a function of \(settings, session\); found <lambda>\(settings\)"
+    ):
+        hpo.sweep(lambda settings: None, space, target=TARGET)
+
+
+def test_numpy_numbers_paths_and_tuples_are_written_as_plain_values():
+    given = {
+        "n_steps": np.int64(100),
+        "lr": np.float32(0.5),
+        "data": Path("a/b"),
+        "betas": (0.9, 0.95),
+        "deep": {"x": np.bool_(True)},
+    }
+    plain = python_api._plain("target", given)
+    assert plain == {"n_steps": 100, "lr": 0.5, "data": "a/b", "betas": [0.9, 0.95], "deep": {"x": True}}
+    assert type(plain["n_steps"]) is int
 
 
 def test_a_storage_that_cannot_be_opened_leaves_no_folder(tmp_path, monkeypatch):

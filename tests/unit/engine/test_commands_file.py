@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from dataclasses import asdict
 from pathlib import Path
+
+import pytest
 
 from hpo.engine.commands_file import Answer, CommandsFile
 
@@ -58,3 +62,12 @@ def test_an_answer_is_waited_for_no_longer_than_said(tmp_path: Path):
     assert file.wait_for(command, 0.2) is None
     file.answer(Answer(command.id, True, "done"))
     assert CommandsFile(tmp_path).wait_for(command, 0.0) == Answer(command.id, True, "done")
+
+
+@pytest.mark.parametrize("wrong", [{"until": "half"}, {"until": 2}, {"trial": 3}, {"action": ["keep"]}])
+def test_lines_of_other_types_are_passed_over(tmp_path, wrong):
+    file = CommandsFile(tmp_path)
+    sound = file.ask("extend", "trial-00", 0.5)
+    with file.commands_path.open("a") as commands:
+        commands.write(json.dumps({**asdict(sound), **wrong}) + "\n")
+    assert file.commands() == [sound]

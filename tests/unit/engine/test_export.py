@@ -34,7 +34,7 @@ def test_the_next_size_tries_the_winner_first_and_has_the_old_target_as_a_proxy(
 def test_ones_own_settings_go_on_as_the_proxies_sizes_do(tiny):
     own = {key: value for key, value in tiny.items() if key not in ("model", "data", "training")}
     own["search"] = {"space": {"parameters": {"lr": {"type": "float", "low": 1e-3, "high": 1e-1, "log": True, "points": 4}}}}
-    own |= {"trainable": "json:dumps", "target": {"n_steps": 900, "n_params": 4000, "batch_tokens": 10, "kind": "a"}}
+    own |= {"trainable": "operator:add", "target": {"n_steps": 900, "n_params": 4000, "batch_tokens": 10, "kind": "a"}}
     own["proxies"] = {"sizes": [{"n_params": 1000}, {"n_params": 2000, "n_steps": 600}], "settings": 2}
     plan = plan_sweep(SweepConfig.model_validate(own))
     data = next_size_config(plan, plan.candidates[0].searched)

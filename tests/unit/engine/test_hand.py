@@ -71,6 +71,18 @@ def test_revive_takes_mark_and_outcome_away_and_puts_the_run_back(runs, ask):
     assert Hand(runs, CommandsFile(runs.folder.path)).n_revived[NAME] == 1
 
 
+def test_one_kept_while_it_is_ending_is_started_again(runs, ask):
+    mark_stopped(runs.folder.trial(NAME), "cannot_win")
+    answer, hand, enqueued = ask("keep")
+    assert (answer.ok, answer.revived, enqueued) == (True, True, [NAME])
+    assert hand.kept == {NAME}
+    assert not is_marked(runs.folder.trial(NAME))
+
+
+def test_to_extend_to_the_end_is_to_keep(ask):
+    assert ask("extend", 1.0)[1].kept == {NAME}
+
+
 def test_what_goes_on_by_hand_although_not_selected_is_told(ask):
     assert ask("keep")[1].wish(NAME, 0.2) == f"{NAME} goes on all the same: kept by hand"
     _, hand, _ = ask("stop")

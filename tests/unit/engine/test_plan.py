@@ -149,6 +149,16 @@ def test_ones_own_function_gets_the_weight_decay_of_tau(tiny):
     [
         ({"trainable": "nowhere.at_all:train"}, r"trainable: expected an importable module; found no module nowhere"),
         ({"trainable": "json:nothing"}, r"trainable: expected a function nothing in json; found nothing"),
+        ({"trainable": "operator:neg"}, r"trainable: expected a function of \(settings, session\); found neg\(a, /\)"),
+        (
+            {"trainable": "broken_module:train"},
+            r"trainable: expected an importable broken_module; found .*broken_module.py, line 2\)",
+        ),
+        ({"recipe": "operator:add"}, r"recipe: expected a function of \(settings\); found add\(a, b, /\)"),
+        ({"recipe": "json:dumps"}, r"recipe: expected a function that returns an hpo.Recipe; found str: "),
+        ({"recipe": "operator:neg"}, r"recipe: expected a function that returns an hpo.Recipe; found TypeError: bad operand"),
+        ({"target": {**OWN_TARGET, "n_steps": 0.5}}, r"target.n_steps: expected a whole number of at least 1; found 0.5"),
+        ({"target": {**OWN_TARGET, "seed": "x"}}, r"target.seed: expected a whole number; found x"),
         ({"target": {"n_steps": 600}}, r"target: expected n_steps, n_params and batch_tokens"),
         ({"target": {"n_steps": 600, "n_params": 4000, "batch_tokens": -1}}, r"target: .*above 0; found -"),
         ({"target": {**OWN_TARGET, "n_steps": None}}, r"expected n_steps, .*found \['batch_tokens'"),
@@ -157,23 +167,26 @@ def test_ones_own_function_gets_the_weight_decay_of_tau(tiny):
         ({"target": {**OWN_TARGET, "schedule": [1]}}, r"target.schedule: expected a mapping with .*; found \[1\]"),
     ],
 )
-def test_ones_own_function_that_cannot_work_is_refused(tiny, change, message):
-    with pytest.raises(InputError, match=message):
+def test_ones_own_function_that_cannot_work_is_refused(tiny, change, message, tmp_path, monkeypatch):
+    (tmp_path / "broken_module.py").write_text("x = 1\nx / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match=message) as refused:
         plan_sweep(parse_config(_own(tiny) | change))
+    assert "\n" not in str(refused.value)
 
 
 def _own(tiny):
     del tiny["model"], tiny["training"], tiny["data"]
     del tiny["search"]["space"]["parameters"]["tau"]
     tiny["proxies"] = {"sizes": [{"n_params": 1000, "n_steps": 300}], "settings": 2}
-    return {**tiny, "trainable": "json:dumps", "target": OWN_TARGET}
+    return {**tiny, "trainable": "operator:add", "target": OWN_TARGET}
 
 
 def own_sweep(**proxy: object) -> dict[str, object]:
     target = {"n_steps": 100, "n_params": 4000, "batch_tokens": 100, "dataset": "wiki", "reader": {"tokenizer": "bytes"}}
     space = {"parameters": {"lr": {"type": "float", "low": 1e-3, "high": 1e-1, "log": True, "points": 3}}}
     sizes = [{"n_params": 1000, **proxy}]
-    block = {"trainable": "json:loads", "target": target, "search": {"space": space}}
+    block = {"trainable": "operator:add", "target": target, "search": {"space": space}}
     return {**block, "proxies": {"sizes": sizes, "settings": 2}}
 
 

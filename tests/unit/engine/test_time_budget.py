@@ -11,7 +11,7 @@ from hpo.engine.config import InputError, SweepConfig, parse_config
 from hpo.engine.plan import plan_sweep
 from hpo.engine.run_folder import new_run_folder
 from hpo.engine.runs_on_disk import RunsOnDisk
-from hpo.engine.time_budget import TimeBudget
+from hpo.engine.time_budget import Stopwatch, TimeBudget
 from hpo.engine.worker import Outcome, write_outcome
 
 
@@ -39,6 +39,15 @@ def test_before_anything_was_measured_and_without_a_budget_all_may_begin(runs):
     assert TimeBudget(10.0, SimpleNamespace(seconds=9.0), runs).may_explore(runs.plan.candidates[0])
     _ended(runs, 100.0)
     assert TimeBudget(None, SimpleNamespace(seconds=1e9), runs).may_explore(runs.plan.candidates[0])
+
+
+def test_what_a_killed_driver_has_spent_is_known_to_the_next(runs, monkeypatch):
+    clock = iter(range(100, 10_000))
+    monkeypatch.setattr("hpo.engine.time_budget.time.monotonic", lambda: next(clock))
+    killed = Stopwatch(runs.folder)
+    while killed.seconds < 45.0:
+        killed.tick()
+    assert 29.0 <= Stopwatch(runs.folder).seconds <= killed.seconds
 
 
 def test_the_time_is_up_at_the_budget(runs):

@@ -13,7 +13,7 @@ import pytest
 from hpo.adapters.training_session import read_log
 from hpo.engine.stop_marks import mark_stopped, unmark
 from hpo.engine.thinning import Report
-from hpo.engine.worker import Job, forget_outcome, import_function, is_out_of_memory, read_outcome, run_job
+from hpo.engine.worker import Job, forget_outcome, import_function, is_out_of_memory, read_outcome, run_job, write_outcome
 
 
 @pytest.fixture
@@ -139,6 +139,19 @@ def test_a_revived_run_goes_on_from_its_checkpoint(job, tmp_path):
     forget_outcome(tmp_path / "t")
     assert run_job(job(_train), lambda report: None).status == "reached"
     assert read_log(tmp_path / "t")["step"].tolist() == list(range(1, 11))
+
+
+def test_a_run_that_is_revived_as_it_ends_leaves_no_outcome(job, tmp_path, monkeypatch):
+    """The driver took the mark away, found no outcome to take away, and counts on the run to begin again."""
+
+    def write_after_revival(folder, outcome):
+        unmark(folder)
+        write_outcome(folder, outcome)
+
+    monkeypatch.setattr("hpo.engine.worker.write_outcome", write_after_revival)
+    one = job(_train)
+    assert run_job(one, lambda report: mark_stopped(tmp_path / "t", "cannot_win")) is None
+    assert one.outcome is None
 
 
 def test_a_run_that_is_marked_before_it_begins_does_not_train(job, tmp_path):

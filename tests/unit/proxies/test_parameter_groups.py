@@ -5,6 +5,7 @@ The small model below is written as somebody else would: other names, a tied une
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -155,7 +156,7 @@ def test_rules_that_do_not_cover_the_model_are_refused(rules: dict[str, str], me
 
 @pytest.mark.parametrize(("name", "value"), [("lr", 0.0), ("lr", float("nan")), ("weight_decay", -0.1), ("eps", 0.0)])
 def test_base_values_outside_their_range_are_refused(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be finite"):
+    with pytest.raises(ValueError, match=f"{name} must be a finite number"):
         parameterise(TheirModel(16, 1), RULES, scale_of(16, 1), **{"lr": 0.01, name: value})
 
 
@@ -205,3 +206,25 @@ def test_public_names_load_on_demand() -> None:
     assert proxies.Scale is Scale
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         proxies.nothing  # noqa: B018 - the access is what is tested
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rules": ["*"]}, "rules must be a mapping of patterns to roles; found list"),
+        ({"rules": {3: "hidden_matrix"}}, "rule 3: the pattern must be a text"),
+        ({"model": [1]}, "model must be a torch module; found list"),
+        ({"scale": 2.0}, "expected a proxies.Scale, or an Architecture; found 2.0"),
+        ({"lr": "0.1"}, "lr must be a finite number above 0; found '0.1'"),
+    ],
+)
+def test_arguments_of_another_type_are_one_line(arguments: dict[str, Any], message: str) -> None:
+    given = {
+        "model": torch.nn.Linear(2, 2),
+        "rules": {"*": "hidden_matrix"},
+        "scale": Scale(m_width=2.0),
+        "lr": 0.1,
+        **arguments,
+    }
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        parameterise(**given)
