@@ -216,7 +216,9 @@ class Monitor:
         seen = Seen.of(curve, self.template, self._start, self._shared, self._split)
         if seen.fractions.size < MIN_BINS:
             return Status(
-                "abstained", f"too little seen yet: {seen.fractions.size} of {MIN_BINS} bins", fraction=curve.fraction_seen
+                "abstained",
+                f"too little seen: {seen.fractions.size} of {MIN_BINS} bins of training",
+                fraction=curve.fraction_seen,
             )
         change = likeliest_change(seen.d, seen.slow, seen.unexplained, seen.fractions, seen.dof)
         if self._lr.off_since is not None:

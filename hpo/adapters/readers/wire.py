@@ -50,7 +50,8 @@ def texts(octets: ByteArray, at: IntArray, lengths: IntArray) -> tuple[IntArray,
     The first :data:`_FEW` texts are compared byte by byte with all that are left, more of them by their hashes.
     """
     codes, same = np.zeros(at.size, dtype=np.int64), np.ones(at.size, dtype=bool)
-    left, firsts = np.arange(at.size), []
+    left = np.arange(at.size)
+    firsts: list[int] = []
     while left.size and len(firsts) < _FEW:
         mine = _alike(octets, at[left], lengths[left])
         codes[left[mine]] = len(firsts)
@@ -65,7 +66,7 @@ def texts(octets: ByteArray, at: IntArray, lengths: IntArray) -> tuple[IntArray,
 
 def _alike(octets: ByteArray, at: IntArray, lengths: IntArray) -> NDArray[np.bool_]:
     """Return True where a text is the first one."""
-    same = lengths == lengths[0]
+    same: NDArray[np.bool_] = lengths == lengths[0]
     among = at if same.all() else at[same]
     alike = np.ones(among.size, dtype=bool)
     for k in range(int(lengths[0])):

@@ -147,7 +147,7 @@ def test_it_abstains_without_a_horizon_a_family_or_enough_points(model):
     unknown = Monitor(model, free)
     assert unknown.update(1, 3.0).status == "abstained"
     assert "--total" in unknown.status.reason
-    assert watch(model, until=0.05).reason.startswith("too little seen yet")
+    assert watch(model, until=0.05).reason.startswith("too little seen")
     other = Monitor(model, RECIPE, metric=Metric("val_loss", end="last"))
     assert "no reference has this metric" in other.update(900, 3.0).reason
     past = Monitor(model, RECIPE, total=400)
