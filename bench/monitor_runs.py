@@ -66,7 +66,8 @@ class Healthy:
 
     @cached_property
     def _freed(self) -> tuple[Template | None, CommonNoise | None]:
-        return _freed_of_common_noise(self.run, self.same_batches)
+        freed, common = _freed_of_common_noise(self.run, self.same_batches)
+        return None if freed is None else freed.wandering_as(self.template), common
 
     @property
     def fractions(self) -> FloatArray:

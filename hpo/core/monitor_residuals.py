@@ -13,7 +13,7 @@ from hpo.core.common_noise import CommonNoise
 from hpo.core.curve import BIN_EDGES, END_WINDOW_POINTS, Curve, CurveStream
 from hpo.core.recipe import Recipe
 from hpo.core.template import PointNoise, Template
-from hpo.core.template_noise import NoisyTemplate
+from hpo.core.template_noise import NoisyTemplate, noisy
 
 FloatArray = NDArray[np.float64]
 MIN_BINS = 7
@@ -70,7 +70,7 @@ class Seen:
     """What the test sees: residuals, wandering and noise of healthy ones, the noise of a full bin and how well it is known.
 
     ``of_template`` is the covariance of what is left of the references' noise, None where nothing is known of it; ``n_window``
-    the reports in a full bin.
+    the reports in a full bin; ``is_freed`` True if noise that the run shares with its references was taken off.
     """
 
     fractions: FloatArray
@@ -82,6 +82,7 @@ class Seen:
     dof: float
     of_template: FloatArray | None = None
     n_window: float = 1.0
+    is_freed: bool = False
 
     @classmethod
     def of(
@@ -114,9 +115,8 @@ class Seen:
         measured[-1] = max(measured[-1], _partial_noise(curve, use))
         noise = measured + known + NOISE_FLOOR**2
         dof = min(dof * float(np.median(noise / measured)) ** 2, MOST_DOF)  # the rest is not estimated here (Satterthwaite)
-        return cls(
-            fractions, mean, d - off, slow, noise, float(np.sqrt(np.median(noise))), dof, of_template, float(np.median(counts))
-        )
+        window_sd, n_window = float(np.sqrt(np.median(noise))), float(np.median(counts))
+        return cls(fractions, mean, d - off, slow, noise, window_sd, dof, of_template, n_window, told is not None)
 
     def covariance(self, wandering: float = 1.0) -> FloatArray:
         """Return the covariance of healthy residuals whose wandering is c² = ``wandering`` times what the template states."""
@@ -132,6 +132,35 @@ class Seen:
         """Covariance of noise, the references' included."""
         own = np.diag(self.noise)
         return own if self.of_template is None else own + self.of_template
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """What a run is held against: a template, split where its noise is told from its shape, from ``start`` on.
+
+    ``shared`` gathers the noise that the run shares with the template's references, None where nothing is known of it.
+    """
+
+    template: Template
+    split: NoisyTemplate | None
+    start: float
+    shared: Shared | None
+
+    @classmethod
+    def of(cls, template: Template, recipe: Recipe | None, horizon: float | None, common: CommonNoise | None) -> Held:
+        """Return what a run with this recipe and horizon is held against."""
+        split = noisy(template)
+        shared = None if common is None else Shared(common, horizon)
+        return cls(template, split, first_judged(template, recipe, split), shared)
+
+    def add(self, step: float) -> None:
+        """Take the step of a finite report."""
+        if self.shared is not None:
+            self.shared.add(step)
+
+    def seen(self, curve: Curve) -> Seen:
+        """Return what the test sees of the run."""
+        return Seen.of(curve, self.template, self.start, self.shared, self.split)
 
 
 def _own_noise(
@@ -176,7 +205,7 @@ def _less_common(
     if references is not None:
         own, dof = (dof * own + REFERENCES_DOF * references) / (dof + REFERENCES_DOF), dof + REFERENCES_DOF
     of_common = share**2 * shared.common.variance
-    known = (NOT_SHARED**2 + (1.0 - covered)) * of_common / counts
+    known = (1.0 - (1.0 - NOT_SHARED**2) * covered) * of_common / counts
     return share * noise, own / counts, known, dof
 
 
