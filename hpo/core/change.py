@@ -29,13 +29,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
-from scipy.signal import savgol_filter
 from scipy.special import logsumexp
+
+from hpo.core.bin_noise import noise_dof
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -54,15 +54,16 @@ LASTING_COUNTS = 0.6
 """|z| of a step or drift, over that of a spike, from which it is the one to tell."""
 BINS_BEFORE = {"step": 3, "transient": 5, "drift": 8, "spike": 8, "pulse": 8}
 """Bins that are needed before an onset, to know what healthy was: most before a drift, which wandering early on looks like."""
-NOISE_FLOOR = 3e-4
-"""Sd of a bin about its neighbours that no curve goes below, on the model's scale: 0.03 %."""
 RECOVERY = 0.02
 """Time constant of a transient, in t̂."""
-_ABOUT = {11: (9, 3), 0: (3, 1)}
-"""From so many bins on: window and degree of the running polynomial that noise is measured about (a bend is no noise)."""
-_WITHOUT_BEGINNING = 24
-"""Bins from which the first, where curves bend most, do without; the last always do: a step there would hide itself."""
-CLIP_SD = 2.5
+EXCURSIONS = (1, 2, 3, 4, 6, 8, 11, 16, 22)
+"""Bins that a jump may need to come back to what stays of it."""
+LEFT_AFTER = 3
+"""Bins after such an excursion without which nothing is said of what stays."""
+EARLIER = 3
+"""Bins by which it may have begun before the onset of the likeliest form."""
+BACK = 2.0
+"""z of what stays at most where the loss has come back."""
 
 
 @dataclass(frozen=True)
@@ -106,42 +107,6 @@ class Change:
     def lasts(self) -> bool:
         """True if the change stays until the end unless something is done."""
         return self.form in ("step", "drift")
-
-
-def noise_per_point(d: FloatArray, counts: FloatArray) -> float:
-    """Return the variance of one point of d about its surroundings; clipped, so that steps and spikes hardly raise it.
-
-    Bins are compared with a running cubic through nine (fewer than eleven bins: with their two neighbours).
-
-    Parameters
-    ----------
-    d, counts : ndarray, shape (n,), n ≥ 5
-        Bin means and the points in each.
-    """
-    off, expected = noise_about(d, counts)
-    relative = np.abs(off) / np.sqrt(expected)
-    clip = CLIP_SD * float(np.median(relative)) / 0.6745
-    return float(np.mean(np.minimum(relative, clip) ** 2))
-
-
-def noise_dof(n: int) -> float:
-    """Return to how many degrees of freedom :func:`noise_per_point` knows the variance of white noise (simulated)."""
-    return max(0.62 * n - (4.0 if n >= _WITHOUT_BEGINNING else 2.6), 0.45 * n)
-
-
-def noise_about(d: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return each bin but the last few less what those around it say, and the variance that has per variance of a point."""
-    rough = _roughness(d.size)
-    return rough @ d, rough**2 @ (1.0 / counts)
-
-
-@cache
-def _roughness(n: int) -> FloatArray:
-    """Return I − S without the rows at the ends, S a running polynomial that at the beginning is the first full window's."""
-    window, degree = next(about for fewest, about in _ABOUT.items() if n >= fewest)
-    rough = np.eye(n) - savgol_filter(np.eye(n), window, degree, axis=0, mode="interp")
-    first = window // 2 if n >= _WITHOUT_BEGINNING or degree == 1 else 0
-    return np.asarray(rough[first : n - window // 2], dtype=np.float64)
 
 
 def tail_corrected(z: FloatArray, dof: float) -> FloatArray:
@@ -247,9 +212,12 @@ def likeliest_change(
     found = [candidate for form in seen for candidate in _candidates(form, onsets[form], seen[form], likelihoods, dof)]
     alarms = [one for one in found if one.over_line > 1.0]
     best = _weightiest(alarms, d.size) or max(found, key=lambda one: one.over_line)
-    white = Whitened.of(d, best.wandering * slow + (noise if noise.ndim == 2 else np.diag(noise)))
-    change = change_of(white, fractions, best.form, best.onset, dof)
-    began = _beginning(seen, fractions, best, likelihoods, dof)
+    covariance = best.wandering * slow + (noise if noise.ndim == 2 else np.diag(noise))
+    change = change_of(Whitened.of(d, covariance), fractions, best.form, best.onset, dof)
+    if alarms and best.z > 0 and best.form != "drift":
+        change = _what_stays(change, d, covariance, fractions, dof)
+    is_earlier = change.onset < best.onset
+    began = _between(fractions, change.onset) if is_earlier else _beginning(seen, fractions, best, likelihoods, dof)
     return replace(change, z=best.z, wandering=best.wandering, began=began)
 
 
@@ -368,3 +336,31 @@ def change_of(white: Whitened, fractions: FloatArray, form: str, onset: int, dof
     level_sd = float(np.sqrt(1.0 / total + (along * size_sd) ** 2))
     z = float(np.copysign(tail_corrected(np.array(size / size_sd), dof), size))
     return Change(form, onset, z, size, size_sd, white.level - along * size, level_sd)
+
+
+def _what_stays(alone: Change, d: FloatArray, covariance: FloatArray, fractions: FloatArray, dof: float) -> Change:
+    """Return the step that stays after an excursion of any shape, or the excursion beside the level that it came back to.
+
+    The bins of the excursion are left out, as if each had a size of its own; where it began (no form may have its shape) and
+    how long it was is what the others are likeliest with (Bayes' information criterion). Without any the change is as it is
+    ``alone``.
+    """
+
+    def without(first: int, end: int) -> tuple[float, Whitened, Change]:
+        kept = np.delete(np.arange(d.size), np.s_[first:end])
+        white = Whitened.of(d[kept], covariance[np.ix_(kept, kept)])
+        rest = change_of(white, fractions[kept], "step", first, dof)
+        left = float(white.d @ white.d) - (rest.size / rest.size_sd) ** 2
+        return left + (end - first) * float(np.log(d.size)), white, rest
+
+    first = alone.onset
+    ends = [first, *(first + n_out for n_out in EXCURSIONS if first + n_out + LEFT_AFTER <= d.size)]
+    end = min(ends, key=lambda one: without(first, one)[0])
+    if end == first:
+        return alone
+    _, white, rest = min((without(one, end) for one in range(max(first - EARLIER, 1), first + 1)), key=lambda fit: fit[0])
+    if rest.z > ALARM_ABOVE["step"]:
+        return rest
+    if rest.z > BACK or alone.lasts:
+        return alone
+    return replace(alone, onset=rest.onset, level=white.level, level_sd=1.0 / float(np.linalg.norm(white.ones)))

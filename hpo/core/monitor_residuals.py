@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.core.change import CLIP_SD, NOISE_FLOOR, noise_about, noise_dof, noise_per_point
+from hpo.core.bin_noise import CLIP_SD, NOISE_FLOOR, noise_about, noise_dof, noise_per_point
 from hpo.core.common_noise import CommonNoise
 from hpo.core.curve import BIN_EDGES, END_WINDOW_POINTS, Curve, CurveStream
 from hpo.core.recipe import Recipe

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from scipy.special import polygamma
 
+from hpo.core.bin_noise import noise_dof, noise_per_point
 from hpo.core.change import (
     BINS_AFTER,
     Whitened,
     change_of,
     form_values,
     likeliest_change,
-    noise_dof,
-    noise_per_point,
     tail_corrected,
 )
 
@@ -96,6 +95,22 @@ def test_noise_is_measured_under_a_trend_a_step_and_a_spike():
 def test_few_bins_need_more():
     assert tail_corrected(np.array(6.0), 15) < tail_corrected(np.array(6.0), 75) < 6
     assert likeliest_change(np.zeros(4), np.eye(4), np.ones(4), np.linspace(0.1, 0.2, 4)) is None
+
+
+HUMP = np.concatenate((np.zeros(40), [4, 9, 12, 12, 9, 10, 7, 4, 3, 1], np.zeros(N - 50))) * 5 * SIGMA
+"""Up and back, in a shape that no form has."""
+
+
+@pytest.mark.parametrize(("stays", "lasts"), [(4 * SIGMA, True), (0.0, False)])
+def test_what_stays_of_a_jump_is_told_from_what_passes(stays, lasts):
+    d = 1.1 + noise(4) + HUMP + np.where(np.arange(N) >= 40, stays, 0.0)
+    found = likeliest_change(d, QUIET, NOISE, T)
+    assert found.is_alarm
+    assert found.onset == pytest.approx(40, abs=1)
+    assert found.lasts == lasts
+    assert found.level == pytest.approx(1.1, abs=SIGMA)
+    if lasts:
+        assert found.size == pytest.approx(stays, abs=1.5 * SIGMA)
 
 
 def test_a_bin_of_a_form_before_its_onset_is_zero():
