@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpo.core.bin_noise import CLIP_SD, NOISE_FLOOR, noise_about, noise_dof, noise_per_point
+from hpo.core.change import form_values, likeliest_change
 from hpo.core.common_noise import CommonNoise
 from hpo.core.curve import BIN_EDGES, END_WINDOW_POINTS, Curve, CurveStream
 from hpo.core.recipe import Recipe
@@ -37,6 +38,12 @@ AGREE, AGREE_SD = math.log(2.0), 2.5
 """Scatter within bins and between them agree within this in the log of a variance, or so many sd of what the bins say."""
 OF_BOTH = 2.0
 """Noise of a residual over that of a run, where the template's is not told from its shape."""
+HIDES_UNTIL = 40
+"""Bins until which a change may hide in the noise that it makes."""
+HIDDEN = 0.25
+"""Variance without the likeliest change over that with it, at most, for the noise to be measured without it."""
+CHOSEN = 2.0
+"""Degrees of freedom that a change takes: its size and its onset."""
 COVERED = 0.95
 MIN_COVERED = 8
 
@@ -112,6 +119,9 @@ class Seen:
             d = y[use] - mean
         prior = template.noise if split is not None or template.noise is None else template.noise.times(OF_BOTH)
         off, measured, known, dof = told or _own_noise(curve, use, d, prior)
+        if told is None and fractions.size < HIDES_UNTIL:
+            wandering = slow if of_template is None else slow + of_template
+            measured, dof = _revealed(curve, use, d, prior, fractions, wandering, measured, dof)
         measured[-1] = max(measured[-1], _partial_noise(curve, use))
         noise = measured + known + NOISE_FLOOR**2
         dof = min(dof * float(np.median(noise / measured)) ** 2, MOST_DOF)  # the rest is not estimated here (Satterthwaite)
@@ -183,6 +193,28 @@ def _own_noise(
     if prior is not None:
         between, dof = prior.with_seen(between, dof)
     return np.zeros(d.size), between / counts, np.zeros(d.size), dof
+
+
+def _revealed(
+    curve: Curve,
+    use: NDArray[np.bool_],
+    d: FloatArray,
+    prior: PointNoise | None,
+    fractions: FloatArray,
+    wandering: FloatArray,
+    measured: FloatArray,
+    dof: float,
+) -> tuple[FloatArray, float]:
+    """Return the noise without the likeliest change, and its degrees of freedom, where that change makes up most of it.
+
+    Among few bins a step is most of what bins differ by, and hides itself.
+    """
+    change = likeliest_change(d, wandering, measured + NOISE_FLOOR**2, fractions, dof)
+    if change is None:
+        return measured, dof
+    form = form_values(change.form, fractions, np.array([change.onset]))[:, 0]
+    _, without, _, left = _own_noise(curve, use, d - change.size * form, prior)
+    return (without, max(left - CHOSEN, 1.0)) if without[0] < HIDDEN * measured[0] else (measured, dof)
 
 
 def _less_common(
