@@ -11,6 +11,7 @@ rise of the loss smoothed over 5 % by more than it ever does in 99 % of the heal
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -28,7 +29,7 @@ from bench.monitor_runs import Healthy, bootstrapped, healthy_runs, others_start
 from hpo.core.change import Change, likeliest_change
 from hpo.core.curve import Curve
 from hpo.core.data_order import DataOrder
-from hpo.core.monitor_residuals import MIN_BINS, Seen, Shared
+from hpo.core.monitor_residuals import MIN_BINS, Held, Seen, Shared
 from hpo.core.template import Template
 from hpo.core.template_noise import NoisyTemplate, noisy
 
@@ -57,12 +58,18 @@ def look(one: Healthy, values: FloatArray, upto: float, *, order: str = UNKNOWN)
     return likeliest_change(seen.d, seen.slow, seen.unexplained, seen.fractions, seen.dof)
 
 
+def healthy_seen(one: Healthy, order: str) -> Seen:
+    """Return what the monitor sees of the whole run as it was recorded."""
+    return _seen(one, one.run.curve(), one.run.steps, one.run.values, order)
+
+
 def _seen(one: Healthy, curve: Curve, steps: FloatArray, values: FloatArray, order: str) -> Seen:
     """Return what the monitor sees of the curve: as it is, or freed of the noise that its relatives share."""
     if order != UNKNOWN and one.clean is not None and one.common is not None:
         watch, shared = DataOrder(one.common), Shared(one.common, one.run.horizon)
+        held = Held(one.clean, None, start_of(one), shared)
         for step, value in zip(steps.tolist(), values.tolist(), strict=True):
-            watch.add(step, value)
+            watch.add(step, value * math.exp(-held.expected(step / (one.run.horizon or 1.0))))
             shared.add(step)
         if order == TOLD or watch.is_shared:
             seen = Seen.of(curve, one.clean, start_of(one), shared, _split(one.clean))
@@ -151,10 +158,8 @@ def _pool(folder: Path) -> list[Healthy]:
     return healthy_runs(folder)
 
 
-def evaluate(
-    folder: Path, role: str, source: str, parts: Sequence[str], *, order: str = UNKNOWN, every: int = 1, sigma: str = "own"
-) -> dict[str, Any]:
-    """Return the parts asked for, of every ``every``-th run of one source and half.
+def runs_of(folder: Path, role: str, source: str, *, order: str = UNKNOWN, every: int = 1) -> list[Healthy]:
+    """Return every ``every``-th run of one source and half; where an order is to be seen or told, those that have one.
 
     Raises
     ------
@@ -166,13 +171,27 @@ def evaluate(
     runs = [one for one in chosen if order == UNKNOWN or one.clean is not None]
     if not runs:
         raise ValueError(f"--source: expected one of {', '.join(sorted({o.source for o in pool}))}; found {source}")
+    return runs
+
+
+def evaluate(
+    folder: Path, role: str, source: str, parts: Sequence[str], *, order: str = UNKNOWN, every: int = 1, sigma: str = "own"
+) -> dict[str, Any]:
+    """Return the parts asked for, of every ``every``-th run of one source and half.
+
+    Raises
+    ------
+    ValueError
+        A source without such runs; the message names those there are.
+    """
+    runs = runs_of(folder, role, source, order=order, every=every)
     made: dict[str, Any] = {"role": role, "source": source, "order": order, "sigma": sigma, "runs": len(runs)}
     if "healthy" in parts:
         made["healthy"] = healthy(runs, order=order)
     if "steps" in parts:
         made["steps"] = steps(runs, order=order, sigma=sigma)
     if "drifts" in parts:
-        made["drifts"] = drifts(runs, clear_rises(pool)[source], order=order)
+        made["drifts"] = drifts(runs, clear_rises(_pool(folder))[source], order=order)
     return made
 
 

@@ -221,6 +221,11 @@ def likeliest_change(
     return replace(change, z=best.z, wandering=best.wandering, began=began)
 
 
+def wandering_of(d: FloatArray, slow: FloatArray, noise: FloatArray) -> float:
+    """Return the likeliest c² of residuals that hold no change (arguments as of :func:`likeliest_change`)."""
+    return float(WANDERING[int(np.argmax(_Rotated.of(d, slow, noise).log_likelihoods()))])
+
+
 def _beginning(
     seen: Mapping[str, FloatArray], fractions: FloatArray, best: _Candidate, likelihoods: FloatArray, dof: float
 ) -> float:

@@ -40,7 +40,10 @@ class DataOrder:
         self._products = self._own = self._shared = 0.0
 
     def add(self, step: float, loss: float) -> None:
-        """Take a report, in order of steps; one that no reference made, or that is not finite and positive, is passed over."""
+        """Take a report, in order of steps, over what is expected there up to a factor.
+
+        One that no reference made, or that is not finite and positive, is passed over.
+        """
         noise = self._common.at(step)
         if noise is None or not 0.0 < loss < math.inf:
             return

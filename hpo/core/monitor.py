@@ -190,9 +190,9 @@ class Monitor:
         for held in (self._held, self._freed):
             if held is not None and math.isfinite(loss):
                 held.add(step)
-        if self._order is not None:
-            self._order.add(step, loss)
         fraction = step / self._horizon
+        if self._order is not None and self._freed is not None:
+            self._order.add(step, loss * math.exp(-self._freed.expected(fraction)))
         if lr is not None and math.isfinite(lr):
             self._lr.add(fraction, lr)
         if not math.isfinite(loss) or fraction - self._judged_at >= self.judge_every or fraction >= 1.0:

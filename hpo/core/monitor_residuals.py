@@ -168,6 +168,13 @@ class Held:
         if self.shared is not None:
             self.shared.add(step)
 
+    def expected(self, fraction: float) -> float:
+        """Return the healthy log ℓ at t̂, up to the run's level; NaN before the run is judged."""
+        if not self.start <= fraction <= 1.0:
+            return math.nan
+        nodes = self.template.nodes
+        return float(np.interp(math.log(fraction), np.log(np.append(nodes, 1.0)), np.append(self.template.mean, 0.0)))
+
     def seen(self, curve: Curve) -> Seen:
         """Return what the test sees of the run."""
         return Seen.of(curve, self.template, self.start, self.shared, self.split)
