@@ -39,7 +39,8 @@ from bench.monitor_power import (
     runs_of,
 )
 from bench.monitor_runs import Healthy
-from hpo.core.change import ALARM_ABOVE, BINS_BEFORE, Whitened, form_values, wandering_of
+from hpo.core.change import ALARM_ABOVE, BINS_BEFORE, wandering_of
+from hpo.core.whitened import Whitened, form_values
 
 FloatArray = NDArray[np.float64]
 SOON = 0.03

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from hpo.core.change import Change, Whitened, likeliest_change
+from hpo.core.change import Change, likeliest_change
 from hpo.core.common_noise import CommonNoise, FreedTemplate
 from hpo.core.curve import Curve, CurveStream
 from hpo.core.data_order import DataOrder
@@ -41,6 +41,7 @@ from hpo.core.model import CollapseModel
 from hpo.core.monitor_residuals import MIN_BINS, Held, Seen
 from hpo.core.recipe import Recipe
 from hpo.core.template import Template, template_of_model, template_of_reference
+from hpo.core.whitened import Whitened
 
 JUDGE_EVERY = 0.002
 PAST_TOTAL = 0.01

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpo.core.bin_noise import CLIP_SD, NOISE_FLOOR, noise_about, noise_dof, noise_per_point
-from hpo.core.change import form_values, likeliest_change
+from hpo.core.change import likeliest_change
 from hpo.core.common_noise import CommonNoise
 from hpo.core.curve import BIN_EDGES, END_WINDOW_POINTS, Curve, CurveStream
 from hpo.core.recipe import Recipe
 from hpo.core.template import PointNoise, Template
 from hpo.core.template_noise import NoisyTemplate, noisy
+from hpo.core.whitened import form_values
 
 FloatArray = NDArray[np.float64]
 MIN_BINS = 7

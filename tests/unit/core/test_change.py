@@ -9,12 +9,11 @@ from scipy.special import polygamma
 from hpo.core.bin_noise import noise_dof, noise_per_point
 from hpo.core.change import (
     BINS_AFTER,
-    Whitened,
     change_of,
-    form_values,
     likeliest_change,
     tail_corrected,
 )
+from hpo.core.whitened import Whitened, form_values
 
 N = 80
 T = np.linspace(0.2, 0.99, N)
@@ -111,6 +110,26 @@ def test_what_stays_of_a_jump_is_told_from_what_passes(stays, lasts):
     assert found.level == pytest.approx(1.1, abs=SIGMA)
     if lasts:
         assert found.size == pytest.approx(stays, abs=1.5 * SIGMA)
+
+
+BINS = np.arange(N)
+STEP_LATE = np.where(BINS >= 55, 8 * SIGMA, 0.0)
+
+
+@pytest.mark.parametrize("height", [1.8, -1.8])
+@pytest.mark.parametrize("bins", [(40,), (30, 40, 60), (60, 61)])
+def test_a_change_is_told_beside_single_reports_far_off(height, bins):
+    spikes = np.where(np.isin(BINS, bins), height, 0.0)
+    beside, alone = (likeliest_change(noise(3) + x, QUIET, NOISE, T) for x in (spikes + STEP_LATE, spikes))
+    assert (beside.form, beside.onset, beside.is_alarm) == ("step", 55, True)
+    assert beside.size == pytest.approx(8 * SIGMA, abs=2 * SIGMA)
+    assert alone.is_alarm == (height > 0)
+    assert alone.form in (("spike", "pulse") if height > 0 else BINS_AFTER)
+    assert alone.level == pytest.approx(0.0, abs=SIGMA)
+
+
+def test_the_last_report_far_below_is_waited_for():
+    assert not likeliest_change(noise(3) - np.where(BINS == N - 1, 1.8, 0.0), QUIET, NOISE, T).is_alarm
 
 
 def test_a_bin_of_a_form_before_its_onset_is_zero():
