@@ -8,8 +8,8 @@ per parameter, MultiPowerLaw runs of the same schedule and the other size, runs 
 another length or size, our ladder's other sizes and seed, our sweep's proxies of the same seed. Constants were chosen on the
 ``develop`` half (OLMo, MultiPowerLaw, our ladder, every third run of Schaipp's and our sweep); the ``test`` half is the rest.
 Further healthy runs are bootstrapped: the run's slow curve plus its own noise, drawn anew in blocks from nearby. All Schaipp
-runs of one batch size saw the same batches in the same order, so that the monitor can also be told of the noise that a run
-shares with its relatives (bootstrapped runs then keep it).
+runs of one batch size saw the same batches in the same order, so that the monitor can also be given what it needs to see that
+by itself (bootstrapped runs then keep the noise that they share).
 
 Sizes are in σ, the run's own noise over a 1 % window (but at least 0.03 %). Compared are z-score spike detectors
 on the raw loss, the rise of the smoothed loss (1 %) above its minimum by 3 σ, and that of the loss smoothed over 5 % by more
@@ -35,11 +35,11 @@ from scipy.stats import beta
 from bench.cli import curves_folder
 from bench.command_line import input_errors
 from bench.monitor_runs import Healthy, bootstrapped, healthy_runs, others_start, smoothed
-from hpo.core.common_noise import CommonNoise
+from hpo.core.common_noise import FreedTemplate
 from hpo.core.monitor import Monitor, Status
 
 FloatArray = NDArray[np.float64]
-MONITOR, SAME_DATA = "monitor", "monitor, same data"
+MONITOR, SAME_DATA = "monitor", "monitor, order seen"
 FORMS = ("step", "drift", "spike", "transient")
 SIZES = (0.5, 1.0, 2.0, 4.0, 8.0)
 DRIFT_SIZES = (4.0, 8.0, 16.0, 32.0)
@@ -82,22 +82,23 @@ def fault(form: str, fractions: FloatArray, onset: float, size: float) -> FloatA
 
 
 def watch(one: Healthy, values: FloatArray, apart: FloatArray | None = None, since: float = 0.0) -> Outcome:
-    """Return what every detector does on ``values`` of the run's steps; told of the data order the monitor sees ``apart``.
+    """Return what every detector does on ``values`` of the run's steps, the monitor that can see the data order on ``apart``.
 
     Monitors are asked from ``since`` on: what they say before it they say of the healthy run.
     """
     status = _monitored(one, values, None, since)
     alarms, onsets = {MONITOR: status.detected_at}, {MONITOR: status.onset}
     if one.common is not None and one.clean is not None:
-        status = _monitored(one, values if apart is None else apart, one.common, since)
+        freed = FreedTemplate(one.clean, one.common)
+        status = _monitored(one, values if apart is None else apart, freed, since)
         alarms[SAME_DATA], onsets[SAME_DATA] = status.detected_at, status.onset
     return Outcome({**alarms, **_rivals(one, values)}, onsets)
 
 
-def _monitored(one: Healthy, values: FloatArray, common: CommonNoise | None, since: float) -> Status:
+def _monitored(one: Healthy, values: FloatArray, freed: FreedTemplate | None, since: float) -> Status:
     """Return the monitor's status at its first alarm, or at the end."""
-    run, template = one.run, one.template if common is None or one.clean is None else one.clean
-    monitor = Monitor(template, run.recipe, total=run.horizon, metric=run.metric, judge_every=np.inf, common=common)
+    run = one.run
+    monitor = Monitor(one.template, run.recipe, total=run.horizon, metric=run.metric, judge_every=np.inf, if_same_data=freed)
     for step, value, fraction in zip(run.steps.tolist(), values.tolist(), one.fractions.tolist(), strict=True):
         if fraction >= since:
             monitor.judge_every = JUDGE_EVERY if since > 0 else HEALTHY_EVERY

@@ -11,6 +11,7 @@ rise of the loss smoothed over 5 % by more than it ever does in 99 % of the heal
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -27,7 +28,8 @@ from bench.monitor import TURN_WIDTH, clear_rises, fault, first, rise
 from bench.monitor_runs import Healthy, bootstrapped, healthy_runs, others_start, residual_scatter, start_of
 from hpo.core.change import Change, likeliest_change
 from hpo.core.curve import Curve
-from hpo.core.monitor_residuals import MIN_BINS, Seen, Shared
+from hpo.core.data_order import DataOrder
+from hpo.core.monitor_residuals import MIN_BINS, Held, Seen, Shared
 from hpo.core.template import Template
 from hpo.core.template_noise import NoisyTemplate, noisy
 
@@ -41,22 +43,39 @@ DRIFTS = 12
 """Runs that each size and onset of a drift is tried on."""
 HEALTHY_LOOKS: FloatArray = np.arange(0.1, 1.0001, 0.03)
 NEAR = 0.03
+UNKNOWN, SEEN, TOLD = ORDERS = ("unknown", "seen", "told")
+"""Relatives' common noise is not taken off, is where the run shows that it sees their batches, or always is."""
 
 
-def look(one: Healthy, values: FloatArray, upto: float, *, told: bool = False) -> Change | None:
-    """Return what the test says of a run with these values up to t̂; told: of the noise that its relatives share."""
+def look(one: Healthy, values: FloatArray, upto: float, *, order: str = UNKNOWN) -> Change | None:
+    """Return what the test says of a run with these values up to t̂, given what is known of its data order."""
     keep = one.fractions <= upto + 1e-12
     run, steps = one.run, one.run.steps[keep]
     curve = Curve.from_points(steps, values[keep], horizon=run.horizon, recipe=run.recipe, metric=run.metric, family=run.family)
-    template, shared = one.template, None
-    if told and one.clean is not None and one.common is not None:
-        template, shared = one.clean, Shared(one.common, run.horizon)
-        for step in steps.tolist():
-            shared.add(step)
-    seen = Seen.of(curve, template, start_of(one), shared, _split(template))
+    seen = _seen(one, curve, steps, values[keep], order)
     if seen.fractions.size < MIN_BINS:
         return None
     return likeliest_change(seen.d, seen.slow, seen.unexplained, seen.fractions, seen.dof)
+
+
+def healthy_seen(one: Healthy, order: str) -> Seen:
+    """Return what the monitor sees of the whole run as it was recorded."""
+    return _seen(one, one.run.curve(), one.run.steps, one.run.values, order)
+
+
+def _seen(one: Healthy, curve: Curve, steps: FloatArray, values: FloatArray, order: str) -> Seen:
+    """Return what the monitor sees of the curve: as it is, or freed of the noise that its relatives share."""
+    if order != UNKNOWN and one.clean is not None and one.common is not None:
+        watch, shared = DataOrder(one.common), Shared(one.common, one.run.horizon)
+        held = Held(one.clean, None, start_of(one), shared)
+        for step, value in zip(steps.tolist(), values.tolist(), strict=True):
+            watch.add(step, value * math.exp(-held.expected(step / (one.run.horizon or 1.0))))
+            shared.add(step)
+        if order == TOLD or watch.is_shared:
+            seen = Seen.of(curve, one.clean, start_of(one), shared, _split(one.clean))
+            if order == TOLD or seen.is_freed:
+                return seen
+    return Seen.of(curve, one.template, start_of(one), None, _split(one.template))
 
 
 _SPLITS: dict[int, NoisyTemplate | None] = {}
@@ -72,13 +91,13 @@ def _alarms(change: Change | None, *, upwards: bool = True) -> bool:
     return change is not None and change.is_alarm and (change.z > 0 or not upwards)
 
 
-def healthy(runs: Sequence[Healthy], *, told: bool = False) -> dict[str, Any]:
+def healthy(runs: Sequence[Healthy], *, order: str = UNKNOWN) -> dict[str, Any]:
     """Return how many healthy runs alarm at any look."""
     alarms = 0
     for k, one in enumerate(runs):
-        drawn = bootstrapped(one, np.random.default_rng(zlib.crc32(f"{one.source}/{k}".encode())), keep_common=told)
+        drawn = bootstrapped(one, np.random.default_rng(zlib.crc32(f"{one.source}/{k}".encode())), keep_common=order != UNKNOWN)
         for values in (one.run.values, drawn):
-            alarms += any(_alarms(look(one, values, float(t), told=told), upwards=False) for t in HEALTHY_LOOKS)
+            alarms += any(_alarms(look(one, values, float(t), order=order), upwards=False) for t in HEALTHY_LOOKS)
     return {"n": 2 * len(runs), "alarms": alarms}
 
 
@@ -86,19 +105,19 @@ SIGMAS: dict[str, Callable[[Healthy], float]] = {"own": lambda one: one.sigma, "
 """σ of a step: the run's own noise over 1 % of training, or the scatter of its residual's 1 % windows while healthy."""
 
 
-def steps(runs: Sequence[Healthy], *, told: bool = False, sigma: str = "own") -> dict[str, float]:
+def steps(runs: Sequence[Healthy], *, order: str = UNKNOWN, sigma: str = "own") -> dict[str, float]:
     """Return per onset the share of runs in which a step of 4 σ is found within 3 % of training."""
     found = {}
     for onset in STEP_ONSETS:
         hits = []
         for one in runs:
             values = one.run.values * np.exp(fault("step", one.fractions, onset, STEP_SIGMAS * SIGMAS[sigma](one)))
-            hits.append(any(_alarms(look(one, values, onset + after, told=told)) for after in AFTER_STEP))
+            hits.append(any(_alarms(look(one, values, onset + after, order=order)) for after in AFTER_STEP))
         found[f"{onset:g}"] = float(np.mean(hits))
     return found
 
 
-def drifts(runs: Sequence[Healthy], clear: float, *, told: bool = False) -> dict[str, dict[str, float]]:
+def drifts(runs: Sequence[Healthy], clear: float, *, order: str = UNKNOWN) -> dict[str, dict[str, float]]:
     """Return per size how many drifts are found, in time, how late, and their onsets' errors at the alarm and at the end."""
     rng = np.random.default_rng(1)
     out = {}
@@ -106,7 +125,7 @@ def drifts(runs: Sequence[Healthy], clear: float, *, told: bool = False) -> dict
         chosen = [
             (onset, int(k)) for onset in DRIFT_ONSETS for k in rng.choice(len(runs), min(DRIFTS, len(runs)), replace=False)
         ]
-        rows = [_drift(runs[k], onset, sigmas, clear, told) for onset, k in chosen]
+        rows = [_drift(runs[k], onset, sigmas, clear, order) for onset, k in chosen]
         found = [row for row in rows if row["delay"] is not None]
         out[f"{sigmas:g}"] = {
             "n": len(rows),
@@ -119,15 +138,15 @@ def drifts(runs: Sequence[Healthy], clear: float, *, told: bool = False) -> dict
     return out
 
 
-def _drift(one: Healthy, onset: float, sigmas: float, clear: float, told: bool) -> dict[str, Any]:
+def _drift(one: Healthy, onset: float, sigmas: float, clear: float, order: str) -> dict[str, Any]:
     values = one.run.values * np.exp(fault("drift", one.fractions, onset, sigmas * one.sigma))
     judged = one.fractions >= others_start(one)
     width = max(round(TURN_WIDTH * values.size), 1)
     rises = first(one.fractions[judged], rise(values[judged], width) > clear * one.sigma)
     for t in np.arange(onset + NEAR, 1.0001, 0.02):
-        change = look(one, values, float(t), told=told)
+        change = look(one, values, float(t), order=order)
         if change is not None and _alarms(change):
-            last = look(one, values, 1.0, told=told)
+            last = look(one, values, 1.0, order=order)
             near = [one_change is not None and abs(one_change.began - onset) <= NEAR for one_change in (change, last)]
             in_time = rises is None or float(t) <= rises
             return {"delay": float(t) - onset, "in_time": in_time, "at_alarm": near[0], "at_end": near[1]}
@@ -139,10 +158,8 @@ def _pool(folder: Path) -> list[Healthy]:
     return healthy_runs(folder)
 
 
-def evaluate(
-    folder: Path, role: str, source: str, parts: Sequence[str], *, told: bool = False, every: int = 1, sigma: str = "own"
-) -> dict[str, Any]:
-    """Return the parts asked for, of every ``every``-th run of one source and half.
+def runs_of(folder: Path, role: str, source: str, *, order: str = UNKNOWN, every: int = 1) -> list[Healthy]:
+    """Return every ``every``-th run of one source and half; where an order is to be seen or told, those that have one.
 
     Raises
     ------
@@ -151,16 +168,30 @@ def evaluate(
     """
     pool = _pool(folder)
     chosen = [one for one in pool if one.role == role and one.source == source][::every]
-    runs = [one for one in chosen if not told or one.clean is not None]
+    runs = [one for one in chosen if order == UNKNOWN or one.clean is not None]
     if not runs:
         raise ValueError(f"--source: expected one of {', '.join(sorted({o.source for o in pool}))}; found {source}")
-    made: dict[str, Any] = {"role": role, "source": source, "told": told, "sigma": sigma, "runs": len(runs)}
+    return runs
+
+
+def evaluate(
+    folder: Path, role: str, source: str, parts: Sequence[str], *, order: str = UNKNOWN, every: int = 1, sigma: str = "own"
+) -> dict[str, Any]:
+    """Return the parts asked for, of every ``every``-th run of one source and half.
+
+    Raises
+    ------
+    ValueError
+        A source without such runs; the message names those there are.
+    """
+    runs = runs_of(folder, role, source, order=order, every=every)
+    made: dict[str, Any] = {"role": role, "source": source, "order": order, "sigma": sigma, "runs": len(runs)}
     if "healthy" in parts:
-        made["healthy"] = healthy(runs, told=told)
+        made["healthy"] = healthy(runs, order=order)
     if "steps" in parts:
-        made["steps"] = steps(runs, told=told, sigma=sigma)
+        made["steps"] = steps(runs, order=order, sigma=sigma)
     if "drifts" in parts:
-        made["drifts"] = drifts(runs, clear_rises(pool)[source], told=told)
+        made["drifts"] = drifts(runs, clear_rises(_pool(folder))[source], order=order)
     return made
 
 
@@ -174,13 +205,14 @@ def power_command(
     parts: Annotated[str, typer.Option(help="What to measure, comma-separated.")] = ",".join(PARTS),
     sigma: Annotated[str, typer.Option(help=f"σ of a step, one of {', '.join(SIGMAS)}.")] = "own",
     every: Annotated[int, typer.Option(min=1, help="Every so many-th run only.")] = 1,
-    same_data: Annotated[bool, typer.Option("--same-data", help="Tell the monitor of the noise that relatives share.")] = False,
+    order: Annotated[str, typer.Option(help=f"What is known of the data order, one of {', '.join(ORDERS)}.")] = UNKNOWN,
 ) -> None:
     """Print one JSON document: alarms while healthy, steps of 4 σ found within 3 % of training, drifts."""
     with input_errors():
-        if sigma not in SIGMAS:
-            raise ValueError(f"--sigma: expected one of {', '.join(SIGMAS)}; found {sigma}")
-        made = evaluate(curves_folder(curves), role, source, parts.split(","), told=same_data, every=every, sigma=sigma)
+        for option, given, known in (("sigma", sigma, SIGMAS), ("order", order, ORDERS)):
+            if given not in known:
+                raise ValueError(f"--{option}: expected one of {', '.join(known)}; found {given}")
+        made = evaluate(curves_folder(curves), role, source, parts.split(","), order=order, every=every, sigma=sigma)
         print(json.dumps(made, indent=1))
 
 

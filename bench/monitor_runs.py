@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.signal import savgol_filter
 
 from hpo.adapters.curve_files import RecordedRun, read_runs
-from hpo.core.change import NOISE_FLOOR, noise_per_point
+from hpo.core.bin_noise import NOISE_FLOOR, noise_per_point
 from hpo.core.common_noise import CommonNoise, Points, fit_with_common_noise, shares_trunk
 from hpo.core.model import CollapseModel
 from hpo.core.monitor_residuals import START, first_judged
@@ -66,7 +66,8 @@ class Healthy:
 
     @cached_property
     def _freed(self) -> tuple[Template | None, CommonNoise | None]:
-        return _freed_of_common_noise(self.run, self.same_batches)
+        freed, common = _freed_of_common_noise(self.run, self.same_batches)
+        return None if freed is None else freed.wandering_as(self.template), common
 
     @property
     def fractions(self) -> FloatArray:

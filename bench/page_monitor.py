@@ -21,7 +21,7 @@ _HEAD = """## Alarms of the monitor, true and false
 Healthy runs of the test half of the recorded curves, as they are and *bootstrapped* from their residuals: how many have an
 alarm. Then faults that were put into them, in σ of the noise of the reports: the share found, of *n* runs each; a run in which
 a detector had cried wolf before the fault does not count. The other detectors look at one run alone, at its last 10, 30 or 100
-reports. *Same data*: where runs share the order of their data."""
+reports. *Order seen*: where runs share the order of their data, and the monitor has the references' logs to see that by."""
 _REAL = (
     """Real faults in our own training, from 60 % of it on: where the first alarm comes (an alarm before .6 is a false one):"""
 )

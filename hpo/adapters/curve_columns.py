@@ -42,13 +42,17 @@ _END_VALUE = re.compile(r"final_", re.IGNORECASE)
 _DISORDERED = 0.1
 """Share of points that go back to an earlier step above which a log is not in order of writing: then no restarts are seen."""
 
+_OFTEN = 0.1
+"""Rows at a step that has one already, per step, from which it is said."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rows:
     """The rows of one run: the metric's points sorted by step, and access to everything else recorded beside them.
 
-    ``restarts`` are the steps at which the log went back; what was logged twice there counts as logged last. From the step
-    ``blank_from`` on the metric's cells are blank where a value was due: they are taken for NaN.
+    ``restarts`` are the steps at which the log went back; what was logged twice there counts as logged last, and so do steps
+    that were logged ``again`` without going back. From the step ``blank_from`` on the metric's cells are blank where a value
+    was due: they are taken for NaN.
     """
 
     table: Layout = field(repr=False)
@@ -61,6 +65,7 @@ class Rows:
     learning_rates: FloatArray | None
     restarts: tuple[float, ...]
     blank_from: float | None
+    again: int
     rows: NDArray[np.int64] = field(repr=False)
 
     @property
@@ -94,7 +99,13 @@ class Rows:
             *([guess] if guess else []),
             *([restarted] if self.restarts else []),
             *([blank] if blank else []),
+            *([f"run {self.run_id}: {self._often}"] if self.again > _OFTEN * self.steps.size else []),
         )
+
+    @property
+    def _often(self) -> str:
+        rows = self.again + self.steps.size
+        return f"{rows} rows at {self.steps.size} steps (as where several processes write); of each step the last row counts"
 
     def number(self, name: str) -> float | None:
         """Return the run's value of a scalar column: its first number, None if there is none or it varies (a log)."""
@@ -128,8 +139,6 @@ class Rows:
         if column is None:
             return {}
         raw = self._first_cell(column)
-        if isinstance(raw, dict):
-            return {name: value for name, value in raw.items() if value is not None}
         try:
             found = json.loads(raw) if raw else {}
         except (TypeError, ValueError):
@@ -301,6 +310,7 @@ def split_runs(
             tokens=_if_any(layout, layout.tokens, kept),
             learning_rates=_if_any(layout, _own_lr_log(layout, mine), kept),
             restarts=restarts,
+            again=0 if restarts else int(holds.sum()) - kept.size,
             blank_from=None if blank is None else float(layout.steps[mine[blank]]),
             rows=mine,
         )

@@ -24,6 +24,9 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
 _WINDOWS = re.compile(r"(?P<sign>[-+]?)1\.#(?P<name>INF|IND|QNAN|SNAN)0*")
+HOLDERS = ("history", "log_history", "rows", "data", "metrics", "logs")
+"""Names of objects that hold a log, or a row's numbers."""
+_DEEPEST = 4
 _SPARSE = 4
 """Empty cells per filled one from which a table is filled cell by cell."""
 
@@ -92,6 +95,8 @@ class CurveTable:
     def codes(self, name: str) -> tuple[NDArray[np.int64], list[Any]]:
         """Return (index of each row's value, the distinct values in order of appearance); −1 is an empty cell."""
         encoded = self.arrow.column(name)
+        if pa.types.is_nested(encoded.type):
+            encoded = pa.chunked_array([[_as_json(cell) for cell in encoded.to_pylist()]], pa.string())
         if not pa.types.is_dictionary(encoded.type):
             encoded = encoded.dictionary_encode()
         array = encoded.combine_chunks()
@@ -120,6 +125,27 @@ def table_of_columns(columns: Mapping[str, list[Any]]) -> pa.Table:
     return pa.table({name: _arrow_column(cells) for name, cells in columns.items()})
 
 
+def flattened(table: pa.Table) -> pa.Table:
+    """Return the table with the fields of each column of objects as columns of their own, the settings (``hp``) apart.
+
+    They are called ``OBJECT.FIELD``; those of an object that only holds a row's metrics (:data:`HOLDERS`) by their own names,
+    unless another column is called so.
+    """
+    for _ in range(_DEEPEST):
+        objects = [field.name for field in table.schema if pa.types.is_struct(field.type) and field.name != "hp"]
+        if not objects:
+            break
+        columns: dict[str, pa.ChunkedArray] = {name: table.column(name) for name in table.column_names if name not in objects}
+        for name in objects:
+            kind = table.schema.field(name).type
+            for k, cells in enumerate(table.column(name).flatten()):
+                field = kind.field(k).name
+                plain = name in HOLDERS and field not in columns and field not in objects
+                columns[field if plain else f"{name}.{field}"] = cells
+        table = pa.table(columns)
+    return table
+
+
 def with_settings(table: pa.Table, settings: Mapping[str, Any]) -> pa.Table:
     """Return the table with a column of each setting, the same in every row; a column of that name stays as it is."""
     for name, value in settings.items():
@@ -133,6 +159,13 @@ def _arrow_column(cells: list[Any]) -> pa.Array:
         return pa.array(cells, from_pandas=False)
     except (pa.ArrowException, OverflowError):
         return pa.array([None if cell is None else cell if isinstance(cell, str) else json.dumps(cell) for cell in cells])
+
+
+def _as_json(cell: Any) -> str | None:
+    """Return a list or an object as text, without the fields that only other rows' objects have."""
+    if isinstance(cell, dict):
+        cell = {name: value for name, value in cell.items() if value is not None}
+    return None if cell is None else json.dumps(cell, default=str)
 
 
 def _as_written(cell: str) -> str:

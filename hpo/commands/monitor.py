@@ -31,7 +31,9 @@ Reference = Annotated[
 SameData = Annotated[
     bool,
     typer.Option(
-        "--same-data", help="The reference runs saw the same batches in the same order: take off the noise that they share."
+        "--same-data",
+        help="The reference runs saw the same batches in the same order: take off the noise that they share, at once "
+        "instead of when the run shows it.",
     ),
 ]
 ReferenceRun = Annotated[str | None, typer.Option(metavar="ID", help="Which runs of the reference logs; may be a wildcard.")]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hpo.adapters.curve_files import RecordedRun
-    from hpo.core.common_noise import CommonNoise
+    from hpo.core.common_noise import CommonNoise, FreedTemplate, Points
     from hpo.core.model import CollapseModel
     from hpo.core.monitor import Monitor
     from hpo.core.recipe import Recipe
@@ -66,7 +66,8 @@ class Yardstick:
         run, notes = self._with_schedule(run)
         asked = self._as_little_known(run)
         template, common = self._template_of_model(asked) if self.model is not None else self._template_of_references(asked)
-        make = partial(Monitor, template, run.recipe, total=horizon, metric=run.metric, common=common)
+        freed = None if self.model is not None or self.same_data else self._if_same_data(asked, template)
+        make = partial(Monitor, template, run.recipe, total=horizon, metric=run.metric, common=common, if_same_data=freed)
         return make, notes
 
     def _with_schedule(self, run: RecordedRun) -> tuple[RecordedRun, tuple[str, ...]]:
@@ -133,9 +134,9 @@ class Yardstick:
 
     def _template_of_references(self, run: RecordedRun) -> tuple[Template, CommonNoise | None]:
         """Return the template of the reference runs, and the noise that they share with the run if they saw the same data."""
-        from hpo.core.common_noise import Points, fit_with_common_noise, shares_trunk
+        from hpo.core.common_noise import fit_with_common_noise
         from hpo.core.model import CollapseModel
-        from hpo.core.template import template_of_model, template_of_reference
+        from hpo.core.template import template_of_reference
 
         healthy = self._healthy(run)
         for one in healthy:
@@ -144,19 +145,45 @@ class Yardstick:
                     raise ValueError(f"--reference: expected the run's {name} {mine!r}; found {theirs!r} (--force accepts it)")
         if len(healthy) == 1 and not self.same_data:
             return template_of_reference(healthy[0].curve()), None
-        if self.same_data:
-            points = [Points(one.curve(), one.steps, one.values) for one in healthy]
-            model, common = fit_with_common_noise([one for one in points if not shares_trunk(one, run.steps, run.values)])
-        else:
-            model, common = CollapseModel.fit([one.curve() for one in healthy]), None
-        family = healthy[0].family if self.force else run.family
-        template = template_of_model(model, healthy[0].metric if self.force else run.metric, run.recipe, family)
+        template, common = self._template(CollapseModel.fit([one.curve() for one in healthy]), run), None
+        if self.same_data and template is not None:
+            model, common = fit_with_common_noise(self._points(run))
+            freed = self._template(model, run)
+            template = None if freed is None else freed.wandering_as(template)
         if template is None:
             raise ValueError(
                 f"--reference: none of {len(healthy)} runs is complete with the run's metric and schedule; found "
                 f"{', '.join(sorted({str(one.recipe.schedule) if one.recipe else 'no schedule' for one in healthy}))}"
             )
         return template, common
+
+    def _if_same_data(self, run: RecordedRun, as_they_are: Template) -> FreedTemplate | None:
+        """Return the template freed of the noise that the references share, None where they share none to speak of."""
+        from hpo.core.common_noise import FreedTemplate, fit_with_common_noise
+
+        points = self._points(run)
+        if len(points) < 2:  # one reference's noise cancels by itself, or cannot be told from its shape
+            return None
+        try:
+            model, common = fit_with_common_noise(points)
+        except ValueError:
+            return None
+        freed = self._template(model, run)
+        return None if freed is None else FreedTemplate(freed.wandering_as(as_they_are), common)
+
+    def _points(self, run: RecordedRun) -> list[Points]:
+        """Return the references that are not the run itself for a while (resumed from one checkpoint)."""
+        from hpo.core.common_noise import Points, shares_trunk
+
+        points = [Points(one.curve(), one.steps, one.values) for one in self._healthy(run)]
+        return [one for one in points if not shares_trunk(one, run.steps, run.values)]
+
+    def _template(self, model: CollapseModel, run: RecordedRun) -> Template | None:
+        from hpo.core.template import template_of_model
+
+        first = self._healthy(run)[0]
+        family = first.family if self.force else run.family
+        return template_of_model(model, first.metric if self.force else run.metric, run.recipe, family)
 
     def _template_of_model(self, run: RecordedRun) -> tuple[Template, None]:
         from hpo.core.template import template_of_model

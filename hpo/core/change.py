@@ -29,13 +29,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
-from scipy.signal import savgol_filter
 from scipy.special import logsumexp
+
+from hpo.core.bin_noise import noise_dof
+from hpo.core.whitened import Whitened, form_values
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -50,19 +51,20 @@ WANDERING_SD = 1.5
 """Prior sd of log c²."""
 BINS_AFTER = {"spike": 1, "step": 2, "drift": 3, "transient": 4, "pulse": 3}
 """Bins that an onset needs, itself included: a single outlier is a spike and nothing else, a pulse has ended."""
-LASTING_COUNTS = 0.6
-"""|z| of a step or drift, over that of a spike, from which it is the one to tell."""
+OUTLIERS = 6
+"""Spikes that are looked beside, the tallest first."""
+_LENGTHS = {"spike": 1, "pulse": 2}
+"""Bins of what comes back at once."""
 BINS_BEFORE = {"step": 3, "transient": 5, "drift": 8, "spike": 8, "pulse": 8}
 """Bins that are needed before an onset, to know what healthy was: most before a drift, which wandering early on looks like."""
-NOISE_FLOOR = 3e-4
-"""Sd of a bin about its neighbours that no curve goes below, on the model's scale: 0.03 %."""
-RECOVERY = 0.02
-"""Time constant of a transient, in t̂."""
-_ABOUT = {11: (9, 3), 0: (3, 1)}
-"""From so many bins on: window and degree of the running polynomial that noise is measured about (a bend is no noise)."""
-_WITHOUT_BEGINNING = 24
-"""Bins from which the first, where curves bend most, do without; the last always do: a step there would hide itself."""
-CLIP_SD = 2.5
+EXCURSIONS = (1, 2, 3, 4, 6, 8, 11, 16, 22)
+"""Bins that a jump may need to come back to what stays of it."""
+LEFT_AFTER = 3
+"""Bins after such an excursion without which nothing is said of what stays."""
+EARLIER = 3
+"""Bins by which it may have begun before the onset of the likeliest form."""
+BACK = 2.0
+"""z of what stays at most where the loss has come back."""
 
 
 @dataclass(frozen=True)
@@ -108,42 +110,6 @@ class Change:
         return self.form in ("step", "drift")
 
 
-def noise_per_point(d: FloatArray, counts: FloatArray) -> float:
-    """Return the variance of one point of d about its surroundings; clipped, so that steps and spikes hardly raise it.
-
-    Bins are compared with a running cubic through nine (fewer than eleven bins: with their two neighbours).
-
-    Parameters
-    ----------
-    d, counts : ndarray, shape (n,), n ≥ 5
-        Bin means and the points in each.
-    """
-    off, expected = noise_about(d, counts)
-    relative = np.abs(off) / np.sqrt(expected)
-    clip = CLIP_SD * float(np.median(relative)) / 0.6745
-    return float(np.mean(np.minimum(relative, clip) ** 2))
-
-
-def noise_dof(n: int) -> float:
-    """Return to how many degrees of freedom :func:`noise_per_point` knows the variance of white noise (simulated)."""
-    return max(0.62 * n - (4.0 if n >= _WITHOUT_BEGINNING else 2.6), 0.45 * n)
-
-
-def noise_about(d: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return each bin but the last few less what those around it say, and the variance that has per variance of a point."""
-    rough = _roughness(d.size)
-    return rough @ d, rough**2 @ (1.0 / counts)
-
-
-@cache
-def _roughness(n: int) -> FloatArray:
-    """Return I − S without the rows at the ends, S a running polynomial that at the beginning is the first full window's."""
-    window, degree = next(about for fewest, about in _ABOUT.items() if n >= fewest)
-    rough = np.eye(n) - savgol_filter(np.eye(n), window, degree, axis=0, mode="interp")
-    first = window // 2 if n >= _WITHOUT_BEGINNING or degree == 1 else 0
-    return np.asarray(rough[first : n - window // 2], dtype=np.float64)
-
-
 def tail_corrected(z: FloatArray, dof: float) -> FloatArray:
     """Return |z| as a normal deviate of equal tail, the noise being known to ``dof`` degrees of freedom (approximately).
 
@@ -152,60 +118,6 @@ def tail_corrected(z: FloatArray, dof: float) -> FloatArray:
     Wallace, doi 10.1214/aoms/1177706361.
     """
     return np.asarray(np.sqrt(dof * np.log1p(z**2 / dof)), dtype=np.float64)
-
-
-def form_values(form: str, fractions: FloatArray, onsets: IntArray) -> FloatArray:
-    """Return each onset's form on the bins, shape (n, n_onsets): 0 before the onset, at most 1 from it on."""
-    bins = np.arange(fractions.size)[:, None]
-    after = bins >= onsets[None, :]
-    if form == "step":
-        return np.asarray(after, dtype=np.float64)
-    if form == "spike":
-        return np.asarray(bins == onsets[None, :], dtype=np.float64)
-    if form == "pulse":
-        return np.asarray(after & (bins <= onsets[None, :] + 1), dtype=np.float64)
-    if form == "transient":
-        since = np.maximum(fractions[:, None] - fractions[onsets][None, :], 0.0)
-        return np.asarray(np.where(after, np.exp(-since / RECOVERY), 0.0), dtype=np.float64)
-    start = fractions[onsets - 1][None, :]
-    ramp = (fractions[:, None] - start) / (fractions[-1] - start)
-    return np.asarray(np.where(after, ramp, 0.0), dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class Whitened:
-    """Residuals made white and freed of their level.
-
-    Attributes
-    ----------
-    factor : ndarray, shape (n, n)
-        L.
-    ones : ndarray, shape (n,)
-        L⁻¹1.
-    d : ndarray, shape (n,)
-        L⁻¹d without its component along ``ones``.
-    level : float
-        θ̂ if nothing changed.
-    """
-
-    factor: FloatArray
-    ones: FloatArray
-    d: FloatArray
-    level: float
-
-    @classmethod
-    def of(cls, d: FloatArray, covariance: FloatArray) -> Whitened:
-        """Return d whitened by its covariance (positive definite)."""
-        factor = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
-        both = solve_triangular(factor, np.column_stack((d, np.ones(d.size))), lower=True)
-        white, ones = both[:, 0], both[:, 1]
-        level = float(ones @ white) / float(ones @ ones)
-        return cls(factor, ones, white - level * ones, level)
-
-    def signatures(self, forms: FloatArray) -> FloatArray:
-        """Return L⁻¹x of each column x without its component along ``ones``."""
-        white = solve_triangular(self.factor, forms, lower=True)
-        return np.asarray(white - np.outer(self.ones, self.ones @ white) / float(self.ones @ self.ones), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -220,7 +132,13 @@ class _Candidate:
 
 
 def likeliest_change(
-    d: FloatArray, slow: FloatArray, noise: FloatArray, fractions: FloatArray, dof: float | None = None
+    d: FloatArray,
+    slow: FloatArray,
+    noise: FloatArray,
+    fractions: FloatArray,
+    dof: float | None = None,
+    *,
+    outliers: int = OUTLIERS,
 ) -> Change | None:
     """Return the change that is an alarm with the highest |z|, or else comes nearest to its line; None with too few bins.
 
@@ -233,7 +151,9 @@ def likeliest_change(
     noise : ndarray, shape (n,) or (n, n)
         Variances, above 0, or a covariance (positive definite).
     dof : float, optional
-        Degrees of freedom of the noise; by default those of :func:`noise_per_point`.
+        Degrees of freedom of the noise; by default those of :func:`~hpo.core.bin_noise.noise_dof`.
+    outliers : int, optional
+        So many spikes may explain more than any other change and still have one told beside them; one downwards is no fault.
 
     Complexity: one eigendecomposition and one product with five forms a bin, O(n³) with n ≤ 115 bins.
     """
@@ -246,11 +166,25 @@ def likeliest_change(
     seen = {form: rotated.statistics(form_values(form, fractions, at)) for form, at in onsets.items() if at.size}
     found = [candidate for form in seen for candidate in _candidates(form, onsets[form], seen[form], likelihoods, dof)]
     alarms = [one for one in found if one.over_line > 1.0]
-    best = _weightiest(alarms, d.size) or max(found, key=lambda one: one.over_line)
-    white = Whitened.of(d, best.wandering * slow + (noise if noise.ndim == 2 else np.diag(noise)))
-    change = change_of(white, fractions, best.form, best.onset, dof)
-    began = _beginning(seen, fractions, best, likelihoods, dof)
+    best = _likeliest(alarms, d.size) or max(found, key=lambda one: one.over_line)
+    bins = _outlier(seen, likelihoods, found, dof, d.size) if outliers else None
+    rest = None if bins is None else _beside(bins, d, slow, noise, fractions, dof, outliers)
+    if rest is not None and (best.form not in _LENGTHS or (rest.is_alarm and rest.lasts)):
+        return rest
+    covariance = best.wandering * slow + (noise if noise.ndim == 2 else np.diag(noise))
+    change = change_of(Whitened.of(d, covariance), fractions, best.form, best.onset, dof)
+    if rest is not None:
+        change = replace(change, level=rest.level, level_sd=rest.level_sd)
+    elif alarms and best.z > 0 and best.form != "drift":
+        change = _what_stays(change, d, covariance, fractions, dof)
+    is_earlier = change.onset < best.onset
+    began = _between(fractions, change.onset) if is_earlier else _beginning(seen, fractions, best, likelihoods, dof)
     return replace(change, z=best.z, wandering=best.wandering, began=began)
+
+
+def wandering_of(d: FloatArray, slow: FloatArray, noise: FloatArray) -> float:
+    """Return the likeliest c² of residuals that hold no change (arguments as of :func:`likeliest_change`)."""
+    return float(WANDERING[int(np.argmax(_Rotated.of(d, slow, noise).log_likelihoods()))])
 
 
 def _beginning(
@@ -278,31 +212,54 @@ def _between(fractions: FloatArray, onset: int) -> float:
     return float(0.5 * (fractions[onset - 1] + fractions[onset]))
 
 
-def _weightiest(alarms: list[_Candidate], n: int) -> _Candidate | None:
-    """Return the alarm with the highest |z|, but for a spike in a run that also left its curve for good; None without any.
-
-    What has jumped in the last bins, n in all, and not come back yet is called a step.
-    """
+def _likeliest(alarms: list[_Candidate], n: int) -> _Candidate | None:
+    """Return the alarm with the highest |z|, None without any; what has jumped in the last of n bins is called a step."""
     best = max(alarms, key=lambda one: abs(one.z), default=None)
-    if best is None or best.form not in ("spike", "pulse"):
-        return best
-    if best.onset + (1 if best.form == "spike" else 2) >= n:
+    if best is not None and best.onset + _LENGTHS.get(best.form, 0) >= n and best.form in _LENGTHS:
         return replace(best, form="step")
-    lasting = max((one for one in alarms if one.form in ("step", "drift")), key=lambda one: abs(one.z), default=None)
-    if lasting is None:
-        return best
-    return lasting if abs(lasting.z) > LASTING_COUNTS * abs(best.z) else best
+    return best
+
+
+def _outlier(
+    seen: Mapping[str, FloatArray], likelihoods: FloatArray, found: list[_Candidate], dof: float, n: int
+) -> tuple[int, int] | None:
+    """Return the bins from … to of a spike that explains more than all else, None without any; one up has to have ended."""
+    best, bins = max(abs(one.z) for one in found), None
+    for form, length in _LENGTHS.items():
+        if form in seen:
+            z = np.sqrt(_explained(seen[form], likelihoods, dof))
+            onset = BINS_BEFORE[form] + int(np.argmax(z))
+            is_up = seen[form][-1, onset - BINS_BEFORE[form]] > 0
+            if z.max() >= max(best, ALARM_ABOVE[form]) and onset + length < n + (not is_up):
+                best, bins = float(z.max()), (onset, onset + length)
+    return bins
+
+
+def _beside(
+    bins: tuple[int, int], d: FloatArray, slow: FloatArray, noise: FloatArray, fractions: FloatArray, dof: float, outliers: int
+) -> Change | None:
+    """Return the likeliest change of what is left without an outlier's bins, None with too few."""
+    kept = np.delete(np.arange(d.size), np.s_[bins[0] : bins[1]])
+    block = np.ix_(kept, kept)
+    own = noise[kept] if noise.ndim == 1 else noise[block]
+    change = likeliest_change(d[kept], slow[block], own, fractions[kept], dof, outliers=outliers - 1)
+    if change is None or change.onset < bins[0]:
+        return change
+    return replace(change, onset=change.onset + bins[1] - bins[0])
+
+
+def _explained(statistics: FloatArray, likelihoods: FloatArray, dof: float) -> FloatArray:
+    """Return z² of each onset, shape (n_onsets,): twice the log likelihood ratio, the size of the wandering profiled."""
+    together = likelihoods[:, None] + 0.5 * tail_corrected(statistics, dof) ** 2
+    return np.asarray(2.0 * np.maximum(together.max(axis=0) - likelihoods.max(), 0.0), dtype=np.float64)
 
 
 def _candidates(
     form: str, onsets: IntArray, statistics: FloatArray, likelihoods: FloatArray, dof: float
 ) -> Iterator[_Candidate]:
     """Yield the best onset of a form upwards, and downwards where that can be a fault."""
-    together = likelihoods[:, None] + 0.5 * tail_corrected(statistics, dof) ** 2
-    which = np.argmax(together, axis=0)
-    columns = np.arange(onsets.size)
-    size = np.sqrt(2.0 * np.maximum(together[which, columns] - likelihoods.max(), 0.0))
-    z = np.copysign(size, statistics[which, columns])
+    which = np.argmax(likelihoods[:, None] + 0.5 * tail_corrected(statistics, dof) ** 2, axis=0)
+    z = np.copysign(np.sqrt(_explained(statistics, likelihoods, dof)), statistics[which, np.arange(onsets.size)])
     for lines, sign in ((ALARM_ABOVE, 1.0), (ALARM_BELOW, -1.0)):
         if form in lines:
             k = int(np.argmax(sign * z))
@@ -368,3 +325,31 @@ def change_of(white: Whitened, fractions: FloatArray, form: str, onset: int, dof
     level_sd = float(np.sqrt(1.0 / total + (along * size_sd) ** 2))
     z = float(np.copysign(tail_corrected(np.array(size / size_sd), dof), size))
     return Change(form, onset, z, size, size_sd, white.level - along * size, level_sd)
+
+
+def _what_stays(alone: Change, d: FloatArray, covariance: FloatArray, fractions: FloatArray, dof: float) -> Change:
+    """Return the step that stays after an excursion of any shape, or the excursion beside the level that it came back to.
+
+    The bins of the excursion are left out, as if each had a size of its own; where it began (no form may have its shape) and
+    how long it was is what the others are likeliest with (Bayes' information criterion). Without any the change is as it is
+    ``alone``.
+    """
+
+    def without(first: int, end: int) -> tuple[float, Whitened, Change]:
+        kept = np.delete(np.arange(d.size), np.s_[first:end])
+        white = Whitened.of(d[kept], covariance[np.ix_(kept, kept)])
+        rest = change_of(white, fractions[kept], "step", first, dof)
+        left = float(white.d @ white.d) - (rest.size / rest.size_sd) ** 2
+        return left + (end - first) * float(np.log(d.size)), white, rest
+
+    first = alone.onset
+    ends = [first, *(first + n_out for n_out in EXCURSIONS if first + n_out + LEFT_AFTER <= d.size)]
+    end = min(ends, key=lambda one: without(first, one)[0])
+    if end == first:
+        return alone
+    _, white, rest = min((without(one, end) for one in range(max(first - EARLIER, 1), first + 1)), key=lambda fit: fit[0])
+    if rest.z > ALARM_ABOVE["step"]:
+        return rest
+    if rest.z > BACK or alone.lasts:
+        return alone
+    return replace(alone, onset=rest.onset, level=white.level, level_sd=1.0 / float(np.linalg.norm(white.ones)))

@@ -74,6 +74,17 @@ class CommonNoise:
         return float(self.values[k]) if k < self.steps.size and self.steps[k] == step else None
 
 
+@dataclass(frozen=True, eq=False)
+class FreedTemplate:
+    """The template of references freed of the noise that they share, and that noise.
+
+    Its wandering is that of the references as they are (:meth:`~hpo.core.template.Template.wandering_as`).
+    """
+
+    template: Template
+    common: CommonNoise
+
+
 def shares_trunk(a: Points, b_steps: FloatArray, b_values: FloatArray) -> bool:
     """Return True if the two logs are the same run for a while (one was resumed from the other's checkpoint)."""
     _, mine, theirs = np.intersect1d(a.steps, b_steps, return_indices=True)

@@ -11,7 +11,7 @@ else: it cannot be told from a healthy run with another final loss.
 
 Noise that run and one reference share (one data order, equal steps) cancels in the residual, and the noise is measured on the
 residual: nothing needs to be declared. Where references of other lengths saw the same batches, :mod:`hpo.core.common_noise`
-takes off what they share.
+takes off what they share, told of it or not.
 
 References
 ----------
@@ -31,16 +31,17 @@ from typing import Any
 
 import numpy as np
 
-from hpo.core.change import Change, Whitened, likeliest_change
-from hpo.core.common_noise import CommonNoise
+from hpo.core.change import Change, likeliest_change
+from hpo.core.common_noise import CommonNoise, FreedTemplate
 from hpo.core.curve import Curve, CurveStream
+from hpo.core.data_order import DataOrder
 from hpo.core.lr_watch import LrWatch
 from hpo.core.metric import Metric
 from hpo.core.model import CollapseModel
-from hpo.core.monitor_residuals import MIN_BINS, Seen, Shared, first_judged
+from hpo.core.monitor_residuals import MIN_BINS, Held, Seen
 from hpo.core.recipe import Recipe
 from hpo.core.template import Template, template_of_model, template_of_reference
-from hpo.core.template_noise import noisy
+from hpo.core.whitened import Whitened
 
 JUDGE_EVERY = 0.002
 PAST_TOTAL = 0.01
@@ -126,7 +127,10 @@ class Monitor:
         The test runs once per this share of training at most, so that a report costs O(1) on average.
     common : CommonNoise, optional
         Noise that the references share with the run, which sees the same batches in the same order
-        (:func:`~hpo.core.common_noise.fit_with_common_noise`).
+        (:func:`~hpo.core.common_noise.fit_with_common_noise`); ``model`` is freed of it.
+    if_same_data : FreedTemplate, optional
+        The same where it is not known whether the run sees those batches: it is held against this as soon as its own reports
+        show that it does (:mod:`hpo.core.data_order`), and against ``model`` until then.
     """
 
     def __init__(
@@ -139,6 +143,7 @@ class Monitor:
         family: str = "",
         judge_every: float = JUDGE_EVERY,
         common: CommonNoise | None = None,
+        if_same_data: FreedTemplate | None = None,
     ) -> None:
         if not isinstance(model, CollapseModel | Template):
             raise ValueError(f"model must be a CollapseModel (Monitor.against takes one reference run); found {model!r:.80}")
@@ -150,9 +155,12 @@ class Monitor:
         self.template = model if isinstance(model, Template) else template_of_model(model, self.metric, recipe, family)
         self._stream = CurveStream(horizon=horizon, recipe=recipe, metric=self.metric, family=family)
         self._horizon = horizon
-        self._shared = None if common is None or self.metric.transform != "log" else Shared(common, horizon)
-        self._split = None if self.template is None else noisy(self.template)
-        self._start = 0.0 if self.template is None else first_judged(self.template, recipe, self._split)
+        is_log = self.metric.transform == "log"
+        self._told = common is not None and is_log
+        self._held = None if self.template is None else Held.of(self.template, recipe, horizon, common if is_log else None)
+        freed = if_same_data if is_log and not self._told else None
+        self._freed = None if freed is None else Held.of(freed.template, recipe, horizon, freed.common)
+        self._order = None if freed is None else DataOrder(freed.common)
         self._lr = LrWatch(recipe)
         self._last_step = -math.inf
         self._judged_at = -math.inf
@@ -182,9 +190,12 @@ class Monitor:
                 "abstained", "the total number of steps is unknown, so the fraction of training is: give --total"
             )
             return self.status
-        if self._shared is not None and math.isfinite(loss):
-            self._shared.add(step)
+        for held in (self._held, self._freed):
+            if held is not None and math.isfinite(loss):
+                held.add(step)
         fraction = step / self._horizon
+        if self._order is not None and self._freed is not None:
+            self._order.add(step, loss * math.exp(-self._freed.expected(fraction)))
         if lr is not None and math.isfinite(lr):
             self._lr.add(fraction, lr)
         if not math.isfinite(loss) or fraction - self._judged_at >= self.judge_every or fraction >= 1.0:
@@ -213,27 +224,36 @@ class Monitor:
             at = curve.nonfinite_step / self._horizon
             return Status("alarm", KINDS["non_finite"], "non_finite", onset=at, fraction=curve.fraction_seen)
         problem = self._cannot_judge(curve)
-        if problem is not None or self.template is None:
+        if problem is not None or self._held is None:
             return Status("abstained", problem or "", fraction=curve.fraction_seen)
-        seen = Seen.of(curve, self.template, self._start, self._shared, self._split)
+        seen = self._seen(curve, self._held)
         if seen.fractions.size < MIN_BINS:
             return Status(
-                "abstained", f"too little seen yet: {seen.fractions.size} of {MIN_BINS} bins", fraction=curve.fraction_seen
+                "abstained",
+                f"too little seen: {seen.fractions.size} of {MIN_BINS} bins of training",
+                fraction=curve.fraction_seen,
             )
         change = likeliest_change(seen.d, seen.slow, seen.unexplained, seen.fractions, seen.dof)
         if self._lr.off_since is not None:
             return self._wrong_lr(curve, seen, change)
         if change is None or not change.is_alarm:
-            return _described(curve, seen, None, "ok", None, f"follows {self.template.family}")
+            freed = ", on whose batches it was trained" if seen.is_freed and not self._told else ""
+            return _described(curve, seen, None, "ok", None, f"follows {self._held.template.family}{freed}")
         kind = self._kind(change, change.began)
         return _described(curve, seen, change, "alarm", kind, KINDS[kind])
+
+    def _seen(self, curve: Curve, held: Held) -> Seen:
+        """Return what the test sees: freed of the references' noise where the run has shown that it sees their batches."""
+        if self._freed is not None and self._order is not None and self._order.is_shared:
+            seen = self._freed.seen(curve)
+            if seen.is_freed:
+                return seen
+        return held.seen(curve)
 
     def _cannot_judge(self, curve: Curve) -> str | None:
         if self.template is None:
             return "no reference has this metric, family and schedule"
-        if (
-            self._shared is None and not self.template.is_one_curve
-        ):  # freed of common noise, what is left of it looks like misfit
+        if not self._told and not self.template.is_one_curve:  # freed of common noise, what is left of it looks like misfit
             return (
                 "the references do not follow one curve, so there is none to hold the run against: take runs that match in "
                 "tokens per parameter, τ and schedule (hpo check)"

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.core.change import CLIP_SD, NOISE_FLOOR, noise_about, noise_dof, noise_per_point
+from hpo.core.bin_noise import CLIP_SD, NOISE_FLOOR, noise_about, noise_dof, noise_per_point
+from hpo.core.change import likeliest_change
 from hpo.core.common_noise import CommonNoise
 from hpo.core.curve import BIN_EDGES, END_WINDOW_POINTS, Curve, CurveStream
 from hpo.core.recipe import Recipe
 from hpo.core.template import PointNoise, Template
-from hpo.core.template_noise import NoisyTemplate
+from hpo.core.template_noise import NoisyTemplate, noisy
+from hpo.core.whitened import form_values
 
 FloatArray = NDArray[np.float64]
 MIN_BINS = 7
@@ -37,6 +39,12 @@ AGREE, AGREE_SD = math.log(2.0), 2.5
 """Scatter within bins and between them agree within this in the log of a variance, or so many sd of what the bins say."""
 OF_BOTH = 2.0
 """Noise of a residual over that of a run, where the template's is not told from its shape."""
+HIDES_UNTIL = 40
+"""Bins until which a change may hide in the noise that it makes."""
+HIDDEN = 0.25
+"""Variance without the likeliest change over that with it, at most, for the noise to be measured without it."""
+CHOSEN = 2.0
+"""Degrees of freedom that a change takes: its size and its onset."""
 COVERED = 0.95
 MIN_COVERED = 8
 
@@ -70,7 +78,7 @@ class Seen:
     """What the test sees: residuals, wandering and noise of healthy ones, the noise of a full bin and how well it is known.
 
     ``of_template`` is the covariance of what is left of the references' noise, None where nothing is known of it; ``n_window``
-    the reports in a full bin.
+    the reports in a full bin; ``is_freed`` True if noise that the run shares with its references was taken off.
     """
 
     fractions: FloatArray
@@ -82,6 +90,7 @@ class Seen:
     dof: float
     of_template: FloatArray | None = None
     n_window: float = 1.0
+    is_freed: bool = False
 
     @classmethod
     def of(
@@ -111,12 +120,14 @@ class Seen:
             d = y[use] - mean
         prior = template.noise if split is not None or template.noise is None else template.noise.times(OF_BOTH)
         off, measured, known, dof = told or _own_noise(curve, use, d, prior)
+        if told is None and fractions.size < HIDES_UNTIL:
+            wandering = slow if of_template is None else slow + of_template
+            measured, dof = _revealed(curve, use, d, prior, fractions, wandering, measured, dof)
         measured[-1] = max(measured[-1], _partial_noise(curve, use))
         noise = measured + known + NOISE_FLOOR**2
         dof = min(dof * float(np.median(noise / measured)) ** 2, MOST_DOF)  # the rest is not estimated here (Satterthwaite)
-        return cls(
-            fractions, mean, d - off, slow, noise, float(np.sqrt(np.median(noise))), dof, of_template, float(np.median(counts))
-        )
+        window_sd, n_window = float(np.sqrt(np.median(noise))), float(np.median(counts))
+        return cls(fractions, mean, d - off, slow, noise, window_sd, dof, of_template, n_window, told is not None)
 
     def covariance(self, wandering: float = 1.0) -> FloatArray:
         """Return the covariance of healthy residuals whose wandering is c² = ``wandering`` times what the template states."""
@@ -132,6 +143,42 @@ class Seen:
         """Covariance of noise, the references' included."""
         own = np.diag(self.noise)
         return own if self.of_template is None else own + self.of_template
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """What a run is held against: a template, split where its noise is told from its shape, from ``start`` on.
+
+    ``shared`` gathers the noise that the run shares with the template's references, None where nothing is known of it.
+    """
+
+    template: Template
+    split: NoisyTemplate | None
+    start: float
+    shared: Shared | None
+
+    @classmethod
+    def of(cls, template: Template, recipe: Recipe | None, horizon: float | None, common: CommonNoise | None) -> Held:
+        """Return what a run with this recipe and horizon is held against."""
+        split = noisy(template)
+        shared = None if common is None else Shared(common, horizon)
+        return cls(template, split, first_judged(template, recipe, split), shared)
+
+    def add(self, step: float) -> None:
+        """Take the step of a finite report."""
+        if self.shared is not None:
+            self.shared.add(step)
+
+    def expected(self, fraction: float) -> float:
+        """Return the healthy log ℓ at t̂, up to the run's level; NaN before the run is judged."""
+        if not self.start <= fraction <= 1.0:
+            return math.nan
+        nodes = self.template.nodes
+        return float(np.interp(math.log(fraction), np.log(np.append(nodes, 1.0)), np.append(self.template.mean, 0.0)))
+
+    def seen(self, curve: Curve) -> Seen:
+        """Return what the test sees of the run."""
+        return Seen.of(curve, self.template, self.start, self.shared, self.split)
 
 
 def _own_noise(
@@ -156,6 +203,28 @@ def _own_noise(
     return np.zeros(d.size), between / counts, np.zeros(d.size), dof
 
 
+def _revealed(
+    curve: Curve,
+    use: NDArray[np.bool_],
+    d: FloatArray,
+    prior: PointNoise | None,
+    fractions: FloatArray,
+    wandering: FloatArray,
+    measured: FloatArray,
+    dof: float,
+) -> tuple[FloatArray, float]:
+    """Return the noise without the likeliest change, and its degrees of freedom, where that change makes up most of it.
+
+    Among few bins a step is most of what bins differ by, and hides itself.
+    """
+    change = likeliest_change(d, wandering, measured + NOISE_FLOOR**2, fractions, dof)
+    if change is None:
+        return measured, dof
+    form = form_values(change.form, fractions, np.array([change.onset]))[:, 0]
+    _, without, _, left = _own_noise(curve, use, d - change.size * form, prior)
+    return (without, max(left - CHOSEN, 1.0)) if without[0] < HIDDEN * measured[0] else (measured, dof)
+
+
 def _less_common(
     d: FloatArray, counts: FloatArray, shared: Shared, use: NDArray[np.bool_]
 ) -> tuple[FloatArray, FloatArray, FloatArray, float] | None:
@@ -176,7 +245,7 @@ def _less_common(
     if references is not None:
         own, dof = (dof * own + REFERENCES_DOF * references) / (dof + REFERENCES_DOF), dof + REFERENCES_DOF
     of_common = share**2 * shared.common.variance
-    known = (NOT_SHARED**2 + (1.0 - covered)) * of_common / counts
+    known = (1.0 - (1.0 - NOT_SHARED**2) * covered) * of_common / counts
     return share * noise, own / counts, known, dof
 
 

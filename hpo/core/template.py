@@ -24,6 +24,7 @@ from hpo.core.curve import Curve
 from hpo.core.metric import Metric
 from hpo.core.model import CollapseModel
 from hpo.core.recipe import Recipe
+from hpo.core.references import Reference
 from hpo.core.shape import Shape
 
 FloatArray = NDArray[np.float64]
@@ -106,6 +107,20 @@ class Template:
     noise: PointNoise | None = None
 
     @property
+    def scale(self) -> float:
+        """The variance of the wandering that ``covariance`` stands for, in the units of ``spread``."""
+        return min(self.spread, 1.0) if self.spread <= LOOSE else self.spread
+
+    def wandering_as(self, other: Template) -> Template:
+        """Return this template with no more wandering than a family that keeps to its curve has, if ``other`` does.
+
+        ``other`` is the template of the same references as they are, this one of the references freed of the noise that they
+        share: what is left of it looks like wandering.
+        """
+        most = 1.0 if other.spread <= LOOSE else other.spread
+        return replace(self, covariance=self.covariance * min(most / self.scale, 1.0))
+
+    @property
     def is_one_curve(self) -> bool:
         """False if the references differ too much in shape to be one family: nothing can be held against them."""
         return self.spread <= ONE_CURVE or self.n_references < TELLING_REFERENCES
@@ -169,9 +184,16 @@ def template_of_model(model: CollapseModel, metric: Metric, recipe: Recipe | Non
     stated = np.sqrt(np.diag(noisy))  # of noisy references: their noise too, hence the cap
     covariance = wandering(shape.nodes, mean, np.minimum(stated, REFERENCE_SD * np.sqrt(-np.log(shape.nodes))))
     spread = _learned_scale(shape, covariance)
-    covariance *= (min(spread, 1.0) if spread <= LOOSE else spread) * scale
-    noise = PointNoise.of([one.noise.point for one in home.references])
-    return Template(shape.nodes, mean, covariance, home.name, len(home.references), spread, noise)
+    noise = PointNoise.of([one.noise.point * _batches(one, recipe, metric) for one in home.references])
+    made = Template(shape.nodes, mean, covariance, home.name, len(home.references), spread, noise)
+    return replace(made, covariance=made.scale * scale * covariance)
+
+
+def _batches(reference: Reference, recipe: Recipe | None, metric: Metric) -> float:
+    """Return the reference's batch over the run's, which the noise of a training loss goes by; 1 where they are unknown."""
+    theirs = None if reference.recipe is None else reference.recipe.batch_tokens
+    own = None if recipe is None else recipe.batch_tokens
+    return theirs / own if theirs and own and metric.end == "window" else 1.0
 
 
 def _learned_scale(shape: Shape, covariance: FloatArray) -> float:

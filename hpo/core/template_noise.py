@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import savgol_filter
 
-from hpo.core.change import CLIP_SD, noise_about
+from hpo.core.bin_noise import CLIP_SD, noise_about
 from hpo.core.template import Template
 
 FloatArray = NDArray[np.float64]

@@ -74,7 +74,8 @@ def line_chart(
         f'<text x="{_LEFT}" y="20" font-size="14">{escape(title)}</text>',
         *_axes(frame, x_label, y_label, powers),
         *(part for k, line in enumerate(lines) for part in _draw(frame, line, COLOURS[k % len(COLOURS)])),
-        *(part for row, (x, label) in enumerate(marks) for part in _mark(frame, x, label, row)),
+        *(_mark(frame, x) for x, _ in marks),
+        *(_mark_label(frame, x, label, row) for row, (x, label) in enumerate(marks)),
         *_names(frame, lines),
         *_legend(frame, lines),
         "</svg>",
@@ -173,12 +174,14 @@ def _along(frame: _Frame, lines: Sequence[Line]) -> list[Box]:
     return boxes
 
 
-def _mark(frame: _Frame, x: float, label: str, row: int) -> list[str]:
+def _mark(frame: _Frame, x: float) -> str:
     at = frame.x(x)
-    return [
-        f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}" stroke="#b00020" stroke-dasharray="2 3"/>',
-        f'<text x="{at + 3:.1f}" y="{HEIGHT - _BOTTOM - 6 - 15 * row}" fill="#b00020" {_HALO}>{escape(label)}</text>',
-    ]
+    return f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}" stroke="#b00020" stroke-dasharray="2 3"/>'
+
+
+def _mark_label(frame: _Frame, x: float, label: str, row: int) -> str:
+    at = frame.x(x) + 3
+    return f'<text x="{at:.1f}" y="{HEIGHT - _BOTTOM - 6 - 15 * row}" fill="#b00020" {_HALO}>{escape(label)}</text>'
 
 
 def _axes(frame: _Frame, x_label: str, y_label: str, powers: str = "") -> list[str]:

@@ -42,6 +42,8 @@ def _read(source: Source) -> CurveTable:
 def _parse(data: bytes) -> pa.Table:
     data = _without_comments(data.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n"))
     header, _, rows = data.partition(b"\n")
+    if header in rows:
+        data = header + b"\n" + _without_headers(rows, header)
     delimiter = next((mark for mark in _DELIMITERS if mark in header.decode("utf-8")), ",")
     point = "," if delimiter == ";" and _DECIMAL_COMMA.match(rows) else "."
     table = csv.read_csv(
@@ -52,6 +54,11 @@ def _parse(data: bytes) -> pa.Table:
         ),
     )
     return table.rename_columns([name.strip() for name in table.column_names])
+
+
+def _without_headers(rows: bytes, header: bytes) -> bytes:
+    """Return the rows without lines that are the header again, as where a restarted run appends to its log."""
+    return b"".join(line for line in rows.splitlines(keepends=True) if line.rstrip(b"\r\n") != header.rstrip(b"\r"))
 
 
 def _without_comments(data: bytes) -> bytes:

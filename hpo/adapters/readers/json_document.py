@@ -11,11 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from hpo.adapters.curve_tables import CurveTable, table_of, table_of_columns
+from hpo.adapters.curve_tables import HOLDERS, CurveTable, flattened, table_of, table_of_columns
 from hpo.adapters.readers.reader import Reader, Source, parsed_json
 
 _OPENS = re.compile(rb"\{\s*[\"}]|\[\s*[{\]]")  # of a log for people ``{'loss': 3}`` or ``[10:30] step 1`` may be the beginning
-_HOLDERS = ("history", "log_history", "rows", "data", "metrics", "logs")
 
 
 def _recognises(source: Source) -> bool:
@@ -34,14 +33,14 @@ def _first_line_is_an_object(head: bytes) -> bool:
 
 def _read(source: Source) -> CurveTable:
     document = parsed_json(source.whole.decode("utf-8-sig"))
-    return CurveTable(source.path, _table(document), source.plain_path.stem)
+    return CurveTable(source.path, flattened(_table(document)), source.plain_path.stem)
 
 
 def _table(document: Any) -> pa.Table:
     if isinstance(document, dict) and set(document) >= {"columns", "data"}:  # DataFrame.to_json(orient="split")
         return table_of([dict(zip(document["columns"], row, strict=False)) for row in document["data"]])
     if isinstance(document, dict):
-        held = next((document[name] for name in _HOLDERS if isinstance(document.get(name), list | dict)), None)
+        held = next((document[name] for name in HOLDERS if isinstance(document.get(name), list | dict)), None)
         if held is not None:
             return _table(held)
         return _columns(document)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
-from hpo.adapters.curve_tables import CurveTable, table_of
+from hpo.adapters.curve_tables import CurveTable, flattened, table_of
 from hpo.adapters.readers.reader import Reader, Source
 
 _OPENS = re.compile(rb"\{\s*[\"}]")
@@ -26,9 +26,9 @@ def _read(source: Source) -> CurveTable:
 
 def _parse(data: bytes) -> pa.Table:
     try:
-        return arrow_json.read_json(pa.BufferReader(data))
+        return flattened(arrow_json.read_json(pa.BufferReader(data)))
     except pa.ArrowException:  # NaN literals, mixed types, torn last line: Python's reader takes them
-        return table_of(_rows(data))
+        return flattened(table_of(_rows(data)))
 
 
 def _rows(data: bytes) -> Iterator[dict[str, Any]]:

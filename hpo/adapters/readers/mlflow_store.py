@@ -31,9 +31,13 @@ def _recognises(source: Source) -> bool:
     return source.path.is_dir() and _is_run(source.path)
 
 
+def _metric_files(folder: Path) -> list[Path]:
+    return sorted(file for file in (folder / "metrics").rglob("*") if file.is_file() and not file.name.startswith("."))
+
+
 def _read(source: Source) -> CurveTable:
     home = source.path / "metrics"
-    files = sorted(file for file in home.rglob("*") if file.is_file() and not file.name.startswith("."))
+    files = _metric_files(source.path)
     if not files:
         raise ValueError("found no metrics")
     series = {file.relative_to(home).as_posix(): _series(file) for file in files}
@@ -82,7 +86,7 @@ def _text(file: Path) -> str:
 
 
 def _sources_in(folder: Path) -> list[Path]:
-    return [folder] if _is_run(folder) else []
+    return [folder] if _is_run(folder) and _metric_files(folder) else []  # a parent of nested runs often has none
 
 
 MLFLOW_STORE = Reader("MLflow file store", _recognises, _read, _sources_in)

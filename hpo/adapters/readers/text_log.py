@@ -44,6 +44,7 @@ _WORTH_READING = re.compile(
 )
 _POSITION_NAME = re.compile(r"(?:global_|training_|train_)?(?:step|iter|iteration|it|s|epoch|of)s?", re.IGNORECASE)
 _SHORT = {"trl": "train_loss", "tel": "val_loss"}  # llm.c's main.log
+_COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 _SAMPLE_LINES = 2_000
 _LINE_CHARACTERS = 500
 _AT_MOST_NAMES = 24
@@ -94,7 +95,7 @@ def _as_floats(found: pa.StructArray, group: str) -> tuple[FloatArray, NDArray[n
 def _recognises(source: Source) -> bool:
     if not source.is_text:
         return False
-    lines = source.head.decode("utf-8", errors="ignore").splitlines()[:_SAMPLE_LINES]
+    lines = _COLOURS.sub(b"", source.head).decode("utf-8", errors="ignore").splitlines()[:_SAMPLE_LINES]
     return any(_says_where(line) and any(_LOSS_LIKE.search(name) for name in _names_in(line)) for line in lines)
 
 
@@ -108,7 +109,7 @@ def _names_in(line: str) -> list[str]:
 
 
 def _read(source: Source) -> CurveTable:
-    lines = _lines(source.data)
+    lines = _lines(_COLOURS.sub(b"", source.data))
     where = _positions(lines)
     columns = {name: numbers for name in _names(lines) if (numbers := _Numbers.of(lines, _value_pattern(name), "v")).some}
     placed = _carried_on(where.at)

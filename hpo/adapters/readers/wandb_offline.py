@@ -1,89 +1,27 @@
 """Offline runs of Weights & Biases: ``run-ID.wandb``, records of the package ``wandb`` in LevelDB's log format.
 
-The package no longer reads that format itself (its Go program does), so the frames are taken apart here and what is in them
-is parsed by the package. A damaged or unfinished file is read up to the damage, and says so.
-
-References
-----------
-https://github.com/google/leveldb/blob/main/doc/log_format.md: blocks of 32 KiB, each record with a checksum, its length and
-whether it is whole or a first, middle or last part.
+The package no longer reads that format itself (its Go program does), so the frames are taken apart by
+:mod:`hpo.adapters.readers.wandb_frames` and what is in them is parsed by the package. A damaged or unfinished file is read up
+to the damage, and says so.
 """
 
 from __future__ import annotations
 
 import json
-import struct
-import zlib
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from hpo.adapters.curve_tables import CurveTable, with_settings
 from hpo.adapters.readers.reader import Reader, Source, need
+from hpo.adapters.readers.wandb_frames import records
 from hpo.adapters.readers.wandb_history import history_table, plain_history, value_of
 
 _MAGIC = b":W&B"
-_HEADER_BYTES = 7
-_BLOCK_BYTES = 32_768
-_FRAME = struct.Struct("<IHB")
-_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_SEEDS = {kind: zlib.crc32(bytes([kind])) for kind in (_WHOLE, _FIRST, _MIDDLE, _LAST)}
-_ENDING = (_WHOLE, _LAST)
 _SUFFIX = ".wandb"
-
-
-@dataclass(frozen=True, eq=False)
-class Records:
-    """The records of a file, one after the other in ``data``, and where it could not be read further, None if to its end."""
-
-    data: bytes
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    damage: str | None
-
-
-def records(data: bytes) -> Records:
-    """Return the records of a file up to its end, or to a wrong checksum or an end within a record."""
-    at, size, damage = _HEADER_BYTES, len(data), ""
-    parts: list[bytes] = []
-    ends: list[int] = []
-    sound = whole = total = 0  # parts and bytes of finished records, and bytes with the one begun
-    unpack, checksum_of = _FRAME.unpack_from, zlib.crc32
-    while at < size:
-        if at % _BLOCK_BYTES > _BLOCK_BYTES - _HEADER_BYTES:  # padding at the end of a block
-            at += _BLOCK_BYTES - at % _BLOCK_BYTES
-            continue
-        start = at + _HEADER_BYTES
-        checksum, length, kind = unpack(data, at) if start <= size else (0, size, 0)
-        end = start + length
-        if end > size:
-            damage = f"cut off at byte {at}"
-            break
-        part = data[start:end]
-        if kind not in _SEEDS or checksum_of(part, _SEEDS[kind]) != checksum:
-            damage = f"damaged at byte {at}"
-            break
-        if kind <= _FIRST and len(parts) > sound:  # what was begun before it never ended
-            del parts[sound:]
-            total = whole
-        parts.append(part)
-        total += length
-        if kind in _ENDING:
-            ends.append(total)
-            whole, sound = total, len(parts)
-        at = end
-    begun = "" if sound == len(parts) else f"cut off at byte {size}"
-    return _records(parts[:sound], ends, damage or begun or None)
-
-
-def _records(parts: list[bytes], ends: list[int], damage: str | None) -> Records:
-    until = np.array(ends, dtype=np.int64)
-    return Records(b"".join(parts), np.concatenate(([0], until))[: until.size], until, damage)
 
 
 def _recognises(source: Source) -> bool:

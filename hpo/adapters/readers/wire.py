@@ -45,30 +45,46 @@ def varint(octets: ByteArray, at: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def texts(octets: ByteArray, at: IntArray, lengths: IntArray) -> tuple[IntArray, list[str], NDArray[np.bool_]]:
-    """Return each text's index, the distinct texts, and False where a text only hashes like its representative."""
+    """Return each text's index, the distinct texts, and False where a text only hashes like its representative.
+
+    The first :data:`_FEW` texts are compared byte by byte with all that are left, more of them by their hashes.
+    """
+    codes, same = np.zeros(at.size, dtype=np.int64), np.ones(at.size, dtype=bool)
+    left = np.arange(at.size)
+    firsts: list[int] = []
+    while left.size and len(firsts) < _FEW:
+        mine = _alike(octets, at[left], lengths[left])
+        codes[left[mine]] = len(firsts)
+        firsts.append(int(left[0]))
+        left = left[~mine]
+    if left.size:
+        first, others, same[left] = _hashed(octets, at[left], lengths[left])
+        codes[left] = len(firsts) + others
+        firsts += left[first].tolist()
+    return codes, [bytes(octets[at[k] : at[k] + lengths[k]]).decode("utf-8", "replace") for k in firsts], same
+
+
+def _alike(octets: ByteArray, at: IntArray, lengths: IntArray) -> NDArray[np.bool_]:
+    """Return True where a text is the first one."""
+    same: NDArray[np.bool_] = lengths == lengths[0]
+    among = at if same.all() else at[same]
+    alike = np.ones(among.size, dtype=bool)
+    for k in range(int(lengths[0])):
+        alike &= octets[among + k] == octets[at[0] + k]
+    same[same] = alike
+    return same
+
+
+def _hashed(octets: ByteArray, at: IntArray, lengths: IntArray) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
+    """Return which texts are the first with their hash, which of those each one is, and False where it only hashes like it."""
     hashes = lengths.astype(np.uint64)
     for k in range(int(lengths.max(initial=0))):
         more = lengths > k
         byte = octets[at + np.minimum(k, lengths - 1)].astype(np.uint64)
         hashes = np.where(more, hashes * np.uint64(_FNV_PRIME) ^ byte, hashes)
-    first, codes = _distinct(hashes)
+    _, first, codes = np.unique(hashes, return_index=True, return_inverse=True)
     same = lengths == lengths[first][codes]
     for k in range(int(lengths.max(initial=0))):
         where = np.minimum(k, lengths - 1)
         same &= octets[at + where] == octets[at[first][codes] + np.minimum(where, lengths[first][codes] - 1)]
-    found = [bytes(octets[at[k] : at[k] + lengths[k]]).decode("utf-8", "replace") for k in first.tolist()]
-    return codes, found, same
-
-
-def _distinct(hashes: NDArray[np.uint64]) -> tuple[IntArray, IntArray]:
-    """Return where each distinct value is first, and which of them each is: without sorting as long as they are few."""
-    firsts: list[int] = []
-    codes, left = np.zeros(hashes.size, dtype=np.int64), np.arange(hashes.size)
-    while left.size and len(firsts) < _FEW:
-        mine = hashes[left] == hashes[left[0]]
-        codes[left[mine]] = len(firsts)
-        firsts.append(int(left[0]))
-        left = left[~mine]
-    _, first, rest = np.unique(hashes[left], return_index=True, return_inverse=True)
-    codes[left] = len(firsts) + rest
-    return np.concatenate((np.array(firsts, dtype=np.int64), left[first])), codes
+    return first, codes, same

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench import monitor_oracle as oracle
 from bench.monitor import Case, Outcome, _fair, _found, _rate, _zscore_hits, fault, rise
 from bench.monitor_power import drifts, look, steps
 from bench.monitor_runs import Healthy, _blocks
@@ -96,3 +97,17 @@ def test_a_run_cut_at_a_look_shows_its_step_and_a_drift_is_timed() -> None:
     assert steps([one])["0.5"] == 1.0
     steepest = drifts([one], 1.0)["32"]
     assert (steepest["n"], steepest["found"], steepest["onset_at_end"]) == (4, 1.0, 1.0)
+
+
+def test_an_oracle_finds_what_the_noise_leaves_and_the_onsets_that_it_leaves() -> None:
+    run = made(3)
+    one = Healthy("made train", "test", run, template_of_reference(made(4).curve()), 0.0075)
+    line = oracle.healthy_line(100, np.random.default_rng(0))
+    assert 3.7 < line < 4.6
+    found = oracle.steps([one], line)
+    assert 0.9 < found["0.5"] <= 1.0  # 4 σ over three bins is 6.7 sd, less what the level takes
+    assert found["0.05"] < found["0.5"]
+    assert oracle.steps([one], 20.0)["0.5"] < 1e-6
+    told = oracle.drifts([one], np.random.default_rng(1))
+    assert told["4"]["onset_at_end"] < 0.7 < 0.95 < told["32"]["onset_at_end"]
+    assert told["4"]["median_delay"] > told["32"]["median_delay"]

@@ -166,10 +166,11 @@ def test_columns_are_guessed_with_a_word_or_named(hpo, folder):
     assert hpo(folder / "odd.csv", "--model", folder / "model.json", "--step", "my_x", "--loss", "Loss/train")[2] == ""
 
 
-def test_several_finished_runs_are_a_model_and_the_data_order_may_be_told(hpo, folder):
-    noise = 0.04 * np.random.default_rng(0).standard_normal(600)
+def test_several_finished_runs_are_a_model_and_the_data_order_is_seen_or_told(hpo, folder):
+    order = 0.04 * np.random.default_rng(0).standard_normal(600)
+    another = 0.04 * np.random.default_rng(9).standard_normal(600)
 
-    def saved(name, horizon, seed, fault=0.0):
+    def saved(name, horizon, seed, fault=0.0, noise=order):
         t = np.arange(1, horizon + 1) / horizon
         own = 0.004 * np.random.default_rng(seed).standard_normal(horizon)
         loss = 2 * (1 + 0.3 * (1 - t) ** 1.5) * np.exp(noise[:horizon] + own + np.where(t >= 0.6, fault, 0.0))
@@ -180,12 +181,17 @@ def test_several_finished_runs_are_a_model_and_the_data_order_may_be_told(hpo, f
     references = [saved(f"ref{h}", h, h) for h in (450, 500, 600)]
     run = saved("run", 400, 1, fault=0.06)
     given = [word for path in references for word in ("--reference", path)]
-    untold = json.loads(hpo(run, *given, "--json")[1])
+    seen = json.loads(hpo(run, *given, "--json")[1])
     code, out, _ = hpo(run, *given, "--same-data", "--json")
     told = json.loads(out)
     assert (code, told["kind"]) == (1, "step")
-    assert told["detected_at"] < (untold["detected_at"] or 1.0)
-    assert hpo(saved("well", 400, 2), *given, "--same-data")[0] == 0
+    assert told["detected_at"] == pytest.approx(seen["detected_at"], abs=0.01)
+    other = json.loads(hpo(saved("other", 400, 1, fault=0.06, noise=another), *given, "--json")[1])
+    assert seen["detected_at"] < (other["detected_at"] or 1.0)
+    code, out, _ = hpo(saved("well", 400, 2), *given)
+    assert code == 0
+    assert "on whose batches it was trained" in out
+    assert "batches" not in hpo(saved("fine", 400, 2, noise=another), *given)[1]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +244,7 @@ def test_a_run_that_says_too_little_yet_has_no_figure_and_no_error(hpo, folder):
     write(folder / "young.csv", rows("young", 1.9, 15, until=0.05))
     code, out, err = hpo(folder / "young.csv", "--model", folder / "model.json", "--figure", folder / "f.svg")
     assert (code, "abstained" in out) == (0, True)
-    assert "no figure is written: too little seen yet" in err
+    assert "no figure is written: too little seen" in err
     assert not (folder / "f.svg").exists()
 
 

@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 from scipy.special import polygamma
 
+from hpo.core.bin_noise import noise_dof, noise_per_point
 from hpo.core.change import (
     BINS_AFTER,
-    Whitened,
     change_of,
-    form_values,
     likeliest_change,
-    noise_dof,
-    noise_per_point,
     tail_corrected,
 )
+from hpo.core.whitened import Whitened, form_values
 
 N = 80
 T = np.linspace(0.2, 0.99, N)
@@ -96,6 +94,42 @@ def test_noise_is_measured_under_a_trend_a_step_and_a_spike():
 def test_few_bins_need_more():
     assert tail_corrected(np.array(6.0), 15) < tail_corrected(np.array(6.0), 75) < 6
     assert likeliest_change(np.zeros(4), np.eye(4), np.ones(4), np.linspace(0.1, 0.2, 4)) is None
+
+
+HUMP = np.concatenate((np.zeros(40), [4, 9, 12, 12, 9, 10, 7, 4, 3, 1], np.zeros(N - 50))) * 5 * SIGMA
+"""Up and back, in a shape that no form has."""
+
+
+@pytest.mark.parametrize(("stays", "lasts"), [(4 * SIGMA, True), (0.0, False)])
+def test_what_stays_of_a_jump_is_told_from_what_passes(stays, lasts):
+    d = 1.1 + noise(4) + HUMP + np.where(np.arange(N) >= 40, stays, 0.0)
+    found = likeliest_change(d, QUIET, NOISE, T)
+    assert found.is_alarm
+    assert found.onset == pytest.approx(40, abs=1)
+    assert found.lasts == lasts
+    assert found.level == pytest.approx(1.1, abs=SIGMA)
+    if lasts:
+        assert found.size == pytest.approx(stays, abs=1.5 * SIGMA)
+
+
+BINS = np.arange(N)
+STEP_LATE = np.where(BINS >= 55, 8 * SIGMA, 0.0)
+
+
+@pytest.mark.parametrize("height", [1.8, -1.8])
+@pytest.mark.parametrize("bins", [(40,), (30, 40, 60), (60, 61)])
+def test_a_change_is_told_beside_single_reports_far_off(height, bins):
+    spikes = np.where(np.isin(BINS, bins), height, 0.0)
+    beside, alone = (likeliest_change(noise(3) + x, QUIET, NOISE, T) for x in (spikes + STEP_LATE, spikes))
+    assert (beside.form, beside.onset, beside.is_alarm) == ("step", 55, True)
+    assert beside.size == pytest.approx(8 * SIGMA, abs=2 * SIGMA)
+    assert alone.is_alarm == (height > 0)
+    assert alone.form in (("spike", "pulse") if height > 0 else BINS_AFTER)
+    assert alone.level == pytest.approx(0.0, abs=SIGMA)
+
+
+def test_the_last_report_far_below_is_waited_for():
+    assert not likeliest_change(noise(3) - np.where(BINS == N - 1, 1.8, 0.0), QUIET, NOISE, T).is_alarm
 
 
 def test_a_bin_of_a_form_before_its_onset_is_zero():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from hpo.core.common_noise import CommonNoise, Points, fit_with_common_noise, shares_trunk
+from hpo.core.common_noise import CommonNoise, FreedTemplate, Points, fit_with_common_noise, shares_trunk
 from hpo.core.curve import Curve
+from hpo.core.data_order import DataOrder
+from hpo.core.model import CollapseModel
 from hpo.core.monitor import Monitor
 from hpo.core.recipe import Recipe
 from hpo.core.schedules import schedule
@@ -46,6 +50,25 @@ def watch(fitted, run, *, told=True):
     return monitor.judge()
 
 
+@pytest.fixture(scope="module")
+def unfreed():
+    model = CollapseModel.fit([points(h, 3.5 - 0.1 * k, 10 + k).curve for k, h in enumerate((1200, 1400, 1600, 2000))])
+    curve = points(1000).curve
+    return template_of_model(model, curve.metric, curve.recipe)
+
+
+def recognised(fitted, unfreed, run):
+    """Return the status of a run that is not known to have seen the references' batches, and how it was taken."""
+    model, common = fitted
+    freed = FreedTemplate(template_of_model(model, run.curve.metric, run.curve.recipe).wandering_as(unfreed), common)
+    monitor = Monitor(unfreed, run.curve.recipe, total=run.curve.horizon, judge_every=0.01, if_same_data=freed)
+    plain = Monitor(unfreed, run.curve.recipe, total=run.curve.horizon, judge_every=0.01)
+    for step, value in zip(run.steps.tolist(), run.values.tolist(), strict=True):
+        monitor.update(step, value)
+        plain.update(step, value)
+    return monitor.judge(), plain.judge()
+
+
 def a_step(t):
     return np.where(t >= 0.6, 0.12, 0.0)  # three times the noise of a bin
 
@@ -66,6 +89,30 @@ def test_a_step_is_found_sooner_once_the_data_order_is_known(fitted):
     assert (status.status, status.kind) == ("alarm", "step")
     assert status.onset == pytest.approx(0.6, abs=0.02)
     assert status.detected_at <= 0.63
+
+
+def test_the_data_order_shows_itself(fitted, unfreed):
+    run = points(1000, 2.5, 5, fault=lambda t: 0.75 * a_step(t))
+    seen, plain = recognised(fitted, unfreed, run)
+    assert (seen.kind, seen.detected_at) == ("step", pytest.approx(watch(fitted, run).detected_at, abs=0.01))
+    assert seen.detected_at < (plain.detected_at or 1.0)
+    assert "on whose batches it was trained" in recognised(fitted, unfreed, points(1000, 2.5, 6))[0].reason
+    other, plain = recognised(fitted, unfreed, points(1000, 2.5, 7, shared=0.0, own=0.04))
+    assert other == plain
+
+
+@pytest.mark.parametrize(("shared", "expected"), [(1.0, True), (0.0, False), (-1.0, False)])
+def test_only_a_run_that_jumps_as_its_references_do_is_taken_to_share_their_batches(fitted, shared, expected):
+    run, order = points(1000, 2.5, 5, shared=shared, own=0.004 if shared > 0 else 0.04), DataOrder(fitted[1])
+    seen = []
+    for step, value in zip(run.steps.tolist(), run.values.tolist(), strict=True):
+        order.add(step, value * (5.0 if step == 300 else 1.0))  # a spike
+        order.add(step + 1, value)  # where no reference reported
+        seen.append(order.is_shared)
+    assert seen[-1] == expected
+    assert not any(seen[:10])
+    order.add(1010, math.nan)
+    assert order.is_shared == expected
 
 
 def test_a_healthy_run_stays_silent(fitted):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -127,6 +128,23 @@ def test_a_learning_rate_on_schedule_is_silent_whatever_its_scale():
     assert watched.off_since is None
 
 
+@pytest.mark.parametrize("digits", [3, 4, 5])
+@pytest.mark.parametrize("name", ["linear", "cosine", "constant"])
+def test_a_learning_rate_that_is_logged_with_few_digits_is_silent(name, digits):
+    recipe = replace(RECIPE, schedule=schedule(name))
+    watched = LrWatch(recipe)
+    for t in T.tolist():
+        watched.add(t, round(3e-4 * float(recipe.schedule(t, 0.02)), digits))
+    assert watched.off_since is None
+
+
+def test_a_learning_rate_of_few_digits_that_is_twice_the_schedule_is_off():
+    watched = LrWatch(RECIPE)
+    for t in T.tolist():
+        watched.add(t, round((3e-4 if t < 0.5 else 6e-4) * float(RECIPE.schedule(t, 0.02)), 4))
+    assert watched.off_since == pytest.approx(0.5, abs=0.01)
+
+
 def test_a_non_finite_loss_is_an_alarm(model):
     monitor = Monitor(model, RECIPE)
     for step in range(1, 300):
@@ -147,7 +165,7 @@ def test_it_abstains_without_a_horizon_a_family_or_enough_points(model):
     unknown = Monitor(model, free)
     assert unknown.update(1, 3.0).status == "abstained"
     assert "--total" in unknown.status.reason
-    assert watch(model, until=0.05).reason.startswith("too little seen yet")
+    assert watch(model, until=0.05).reason.startswith("too little seen")
     other = Monitor(model, RECIPE, metric=Metric("val_loss", end="last"))
     assert "no reference has this metric" in other.update(900, 3.0).reason
     past = Monitor(model, RECIPE, total=400)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpo.core.template import PointNoise, Template
+from hpo.core.curve import Curve
+from hpo.core.metric import Metric
+from hpo.core.model import CollapseModel
+from hpo.core.recipe import Recipe
+from hpo.core.schedules import schedule
+from hpo.core.template import PointNoise, Template, template_of_model
 from hpo.core.template_noise import NoisyTemplate, noisy, shown
 
 NODES = np.linspace(0.05, 0.99, 95)
@@ -78,3 +83,21 @@ def test_a_run_is_as_noisy_as_its_references_unless_it_denies_it():
     assert dof == 25
     assert told.with_seen(0.01, 40.0) == (0.01, 40.0)  # a run that shares the template's batches
     assert told.with_seen(30.0, 40.0) == (30.0, 40.0)
+
+
+@pytest.mark.parametrize(("metric", "noisier"), [(Metric(), 4.0), (Metric("val_loss", end="last"), 1.0)])
+def test_the_noise_of_a_training_loss_goes_by_the_batch(metric, noisier):
+    steps = np.arange(1.0, 501.0)
+
+    def recipe(batch):
+        return Recipe(schedule=schedule("linear"), n_params=1e6, n_tokens=500 * batch, batch_tokens=batch)
+
+    def a_run(seed):
+        noise = 0.02 * np.random.default_rng(seed).standard_normal(500)
+        values = 3.0 * (1 + 0.3 * (1 - steps / 500)) * np.exp(noise)
+        return Curve.from_points(steps, values, horizon=500, recipe=recipe(1e4), metric=metric, run_id=str(seed))
+
+    model = CollapseModel.fit([a_run(seed) for seed in range(4)])
+    same, larger = (template_of_model(model, metric, recipe(batch)).noise.variance for batch in (1e4, 4e4))
+    assert same == pytest.approx(0.02**2, rel=0.3)
+    assert same / larger == pytest.approx(noisier)

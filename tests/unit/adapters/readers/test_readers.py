@@ -16,7 +16,7 @@ import pytest
 
 from hpo.adapters.curve_column_names import Columns
 from hpo.adapters.curve_files import read_runs
-from hpo.adapters.readers import wandb_offline
+from hpo.adapters.readers import wandb_frames, wandb_offline
 from hpo.adapters.readers.registry import READERS, find_files, read_table
 
 LOGS = Path(__file__).resolve().parents[3] / "support" / "logs"
@@ -143,14 +143,35 @@ def frame(kind, content):
 def test_the_frames_of_a_wandb_file_are_joined_and_checked():
     header = b":W&B\xe1\xbe\x00"
     data = header + frame(1, b"whole") + frame(2, b"be") + frame(3, b"gi") + frame(4, b"n")
-    found = wandb_offline.records(data)
+    found = wandb_frames.records(data)
     assert [found.data[a:b] for a, b in zip(found.starts, found.ends, strict=True)] == [b"whole", b"begin"]
     assert found.damage is None
     for broken in (data[:-1], data[:-8] + b"x" * 8, data[: -len(frame(4, b"n"))]):
-        found = wandb_offline.records(broken)
+        found = wandb_frames.records(broken)
         assert "at byte" in found.damage
-        assert found.data == b"whole"
-    assert wandb_offline.records(next((LOGS / "wandb").rglob("*.wandb")).read_bytes()).starts.size > 60
+        assert [found.data[a:b] for a, b in zip(found.starts, found.ends, strict=True)] == [b"whole"]
+    assert wandb_frames.records(next((LOGS / "wandb").rglob("*.wandb")).read_bytes()).starts.size > 60
+
+
+def test_the_frames_of_many_blocks_are_found_in_order():
+    rng = np.random.default_rng(0)
+    written, data = [], bytearray(b":W&B\xe1\xbe\x00")
+    for size in rng.choice([0, 1, 90, 5_000, 40_000, 100_000], size=60):
+        written.append(rng.bytes(int(size)))
+        left, kinds = written[-1], (2, 1)  # the first part; whole
+        while True:
+            data += bytes(-len(data) % 32_768) if -len(data) % 32_768 < 7 else b""
+            part, left = left[: 32_768 - len(data) % 32_768 - 7], left[32_768 - len(data) % 32_768 - 7 :]
+            data += frame(kinds[not left], part)
+            kinds = (3, 4)
+            if not left:
+                break
+    found = wandb_frames.records(bytes(data))
+    assert [found.data[a:b] for a, b in zip(found.starts, found.ends, strict=True)] == written
+    data[len(data) // 2] ^= 1
+    broken = wandb_frames.records(bytes(data))
+    assert "damaged at byte" in broken.damage
+    assert [broken.data[a:b] for a, b in zip(broken.starts, broken.ends, strict=True)] == written[: broken.starts.size]
 
 
 def test_odd_rows_of_a_wandb_history_are_read_beside_the_plain_ones():
@@ -361,6 +382,10 @@ AS_PEOPLE_HAVE_THEM = {
     "packed.csv.gz": gzip.compress(b"step,loss\n1,3.5\n") + gzip.compress(b"2,3.25\n"),
     "packed.jsonl.gz": gzip.compress(b'{"step": 1, "loss": 3.5}\n{"step": 2, "loss": 3.25}\n'),
     "split.json": b'{"columns": ["step", "loss"], "index": [0, 1], "data": [[1, 3.5], [2, 3.25]]}',
+    "appended.csv": b"step,loss\r\n1,3.5\r\nstep,loss\r\n2,3.25\r\n",
+    "nested.jsonl": b'{"step": 1, "metrics": {"loss": 3.5}}\n{"step": 2, "metrics": {"loss": 3.25}, "x": {"y": {"z": 1}}}\n',
+    "nan.jsonl": b'{"step": 1, "metrics": {"loss": 3.5, "norm": NaN}}\n{"step": 2, "metrics": {"loss": 3.25}}\n',
+    "colours.log": b"INFO - \x1b[31mstep:  1  \x1b[32mloss: 3.5\x1b[39m\n\x1b[31mstep: 2 \x1b[32mloss: 3.25\x1b[0m\n",
     "bar.log": "\r".join(f" 1%|█  | {k}/500 [00:0{k}<01:20, 4.2it/s, loss={4 - k / 4}]" for k in (2, 3)).encode(),
 }
 
@@ -372,6 +397,28 @@ def test_logs_as_people_have_them(tmp_path, name):
     assert run.values.tolist() == [3.5, 3.25]
     assert run.steps.tolist() == {"thousands.csv": [1000, 2000], "bar.log": [2, 3]}.get(name, [1, 2])
     assert run.run_id == name.split(".")[0]
+
+
+def test_fields_of_objects_are_columns_and_settings_stay_together(tmp_path):
+    rows = [{"step": k, "train": {"loss": 3 + k}, "val": {"loss": 4 + k}, "hp": {"lr": 0.1}, "shape": [1]} for k in (1, 2)]
+    run = only(text(tmp_path / "log.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
+    assert (run.metric.name, run.values.tolist(), run.settings["lr"]) == ("train_loss", [4, 5], 0.1)
+    assert only(text(tmp_path / "log.json", json.dumps(rows)), metric="val.loss").values.tolist() == [5, 6]
+
+
+def test_of_steps_that_several_processes_log_the_last_row_counts_and_it_is_said(tmp_path):
+    rows = "".join(f"{step},{rank},{2 + rank}\n" for step in (1, 2, 3) for rank in (0, 1))
+    run = only(text(tmp_path / "log.csv", f"step,rank,loss\n{rows}"))
+    assert run.values.tolist() == [3, 3, 3]
+    assert any("6 rows at 3 steps" in note for note in run.notes)
+
+
+def test_a_parent_of_nested_mlflow_runs_without_metrics_is_no_run(tmp_path):
+    home = next(p for p in (LOGS / "mlruns" / "1").iterdir() if p.is_dir())
+    shutil.copytree(home, tmp_path / "1" / "child")
+    (tmp_path / "1" / "parent" / "metrics").mkdir(parents=True)
+    text(tmp_path / "1" / "parent" / "meta.yaml", "run_id: parent\n")
+    assert only(tmp_path).run_id == "tiny"
 
 
 def test_a_c_program_on_windows_names_what_is_not_finite(tmp_path):
