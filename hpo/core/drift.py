@@ -137,9 +137,9 @@ def _averaged(prefixes: Sequence[Prefix], shape: Shape) -> Prefix:
     Levels are taken off first, so that runs of different levels and noises weigh alike.
     """
     n = len(prefixes)
-    rows = np.stack([p.offset - aligned_alone(p)[0] for p in prefixes])
+    rows = np.stack([p.offset - (p.standing.level if p.standing else aligned_alone(p)[0]) for p in prefixes])
     noise = np.mean([p.noise for p in prefixes], axis=0) / n
-    templates = [p.template_noise for p in prefixes if p.template_noise is not None]
+    templates = [p.template_scale * p.template_noise for p in prefixes if p.template_noise is not None]
     loadings = np.mean([p.loadings for p in prefixes], axis=0)
     own = float(np.mean([p.own for p in prefixes])) / n
     average = replace(
@@ -149,6 +149,7 @@ def _averaged(prefixes: Sequence[Prefix], shape: Shape) -> Prefix:
         own=own,
         noise=noise,
         template_noise=np.mean(templates, axis=0) if templates else None,
+        template_scale=1.0,
     )
     return tempered(average, shape.covariance, math.inf)
 

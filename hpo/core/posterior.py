@@ -87,8 +87,7 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof:
     through their posterior on the nodes that any trial observes: one system of p × n_used unknowns, not of all trials' bins.
     A trial by itself needs no u: its bins scatter by (own + |f|²) K.
     """
-    with_precision = (p if p.precision is not None else tempered(p, covariance, np.inf) for p in prefixes)
-    alone = [p.standing or standing_of(p, scale_dof) for p in with_precision]
+    alone = [p.standing or standing_of(_with_precision(p, covariance), scale_dof) for p in prefixes]
     misfits, scales, noisy = np.array([(one.misfit, one.scale, one.noise_share) for one in alone]).T
     if len(alone) == 1:
         level, variance = np.array([alone[0].level]), np.array([alone[0].variance])
@@ -111,6 +110,10 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof:
     mean_u, cov_u = _shared_deviation(whole, pull.ravel(), k_used, p)
     covariance_of_levels = np.diag(variances) + flat @ cov_u @ flat.T
     return Alignment(levels - flat @ mean_u, covariance_of_levels, misfits, variances, scales, noisy)
+
+
+def _with_precision(prefix: Prefix, covariance: FloatArray) -> Prefix:
+    return prefix if prefix.precision is not None else tempered(prefix, covariance, np.inf)
 
 
 def mixed_dof(dof: float, noise_share: float) -> float:

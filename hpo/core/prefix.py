@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,24 +12,9 @@ from hpo.core.curve import Curve
 from hpo.core.noise import bin_noise
 from hpo.core.references import Family
 from hpo.core.shape import Shape
-from hpo.core.standing import Prefix, standing_of, tempered
+from hpo.core.standing import Prefix, Standing, standing_of, tempered
 
 FloatArray = NDArray[np.float64]
-
-
-def prefixes_of(curves: Sequence[Curve], family: Family, shape: Shape) -> list[Prefix | None]:
-    """Return the runs' prefixes against their family's shape, None for one without a bin where the shape begins.
-
-    What a curve says by itself is remembered: a run that has not reported again is often asked about among others.
-    """
-    mean, loadings, own, borrowed = shape.predict_all([c.recipe for c in curves])
-    out: list[Prefix | None] = []
-    for k, curve in enumerate(curves):
-        expected = Expected(mean[k], loadings[k], float(own[k]), borrowed[k])
-        _, prefix = shape.prefixes.get(id(curve), lambda c=curve, e=expected: (c, _prefix(c, family, shape, e)))  # type: ignore[misc]
-        is_shared = len(curves) > 1 and prefix is not None  # by what runs share a shape's doubt depends on who they are
-        out.append(replace(prefix, loadings=expected.loadings, own=expected.own) if is_shared and prefix else prefix)
-    return out
 
 
 @dataclass(frozen=True)
@@ -42,7 +27,57 @@ class Expected:
     borrowed: FloatArray
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a curve says by itself, without what follows from its bins alone: this is kept of many runs.
+
+    Attributes
+    ----------
+    fractions, offset, noise : ndarray, shape (n,)
+        t̂ of its bins, and as of :class:`hpo.core.standing.Prefix`.
+    template_scale, point : float
+    standing : Standing
+    """
+
+    fractions: FloatArray
+    offset: FloatArray
+    noise: FloatArray
+    template_scale: float
+    point: float
+    standing: Standing
+
+
+def prefixes_of(curves: Sequence[Curve], family: Family, shape: Shape) -> list[Prefix | None]:
+    """Return the runs' prefixes against their family's shape, None for one without a bin where the shape begins.
+
+    What a curve says by itself is remembered: a run that has not reported again is often asked about among others.
+    """
+    mean, loadings, own, borrowed = shape.predict_all([c.recipe for c in curves])
+    rows = [Expected(mean[k], loadings[k], float(own[k]), borrowed[k]) for k in range(len(curves))]
+    return [_prefix(curve, family, shape, expected) for curve, expected in zip(curves, rows, strict=True)]
+
+
 def _prefix(curve: Curve, family: Family, shape: Shape, expected: Expected) -> Prefix | None:
+    _, told = shape.told.get(id(curve), lambda: (curve, _told(curve, family, shape, expected)))
+    if told is None:
+        return None
+    at = shape.at(told.fractions)
+    return Prefix(
+        told.offset,
+        at.weights,
+        expected.loadings,
+        expected.own,
+        told.noise,
+        at.noise,
+        told.point,
+        expected.borrowed,
+        at.covariance,
+        template_scale=told.template_scale,
+        standing=told.standing,
+    )
+
+
+def _told(curve: Curve, family: Family, shape: Shape, expected: Expected) -> Told | None:
     y = curve.metric.to_model(curve.means)
     use = (curve.fractions >= max(shape.nodes[0], family.begins(curve.recipe))) & np.isfinite(y)
     if not use.any():
@@ -52,9 +87,10 @@ def _prefix(curve: Curve, family: Family, shape: Shape, expected: Expected) -> P
     offset = y[use] - at.weights @ expected.mean - family.mean_curve(curve.recipe, fractions)
     of_family = (0.0, 0.0) if shape.noise is None else (shape.noise.point, shape.noise.weight)
     noise = bin_noise(curve, use, offset, *of_family)
-    borrowed = expected.borrowed
-    of_template = None if shape.noise is None or at.noise is None else float(borrowed**2 @ shape.noise.points) * at.noise
-    point = float(noise[-1] * curve.counts[use][-1])
-    prefix = Prefix(offset, at.weights, expected.loadings, expected.own, noise, of_template, point, borrowed, at.covariance)
+    scale = 0.0 if shape.noise is None else float(expected.borrowed**2 @ shape.noise.points)
+    prefix = Prefix(
+        offset, at.weights, expected.loadings, expected.own, noise, at.noise, at_bins=at.covariance, template_scale=scale
+    )
     judged = tempered(prefix, shape.covariance, shape.settings.outlier_sd)
-    return replace(judged, standing=standing_of(judged, shape.settings.scale_dof))
+    point = float(noise[-1] * curve.counts[use][-1])
+    return Told(fractions, offset, judged.noise, scale, point, standing_of(judged, shape.settings.scale_dof))

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,6 @@ from hpo.core.noise import FamilyNoise
 from hpo.core.recipe import Recipe
 from hpo.core.remembered import Remembered
 from hpo.core.spikes import without_spikes
-from hpo.core.standing import Prefix
 
 FloatArray = NDArray[np.float64]
 NODES: FloatArray = 0.5 * (BIN_EDGES[:-1] + BIN_EDGES[1:])
@@ -245,7 +245,7 @@ class Shape:
         return self._alone.get(recipes[0], lambda: self._predict([coordinates_of(recipes[0])]))
 
     @cached_property
-    def prefixes(self) -> Remembered[int, tuple[Curve, Prefix | None]]:
+    def told(self) -> Remembered[int, Any]:
         """What curves said by themselves, by the identity of the curve, which is kept beside it (:mod:`hpo.core.prefix`)."""
         return Remembered(REMEMBERED_RUNS)
 

@@ -62,7 +62,7 @@ class Prefix:
     noise : ndarray, shape (n,)
         Variance of each bin mean.
     template_noise : ndarray, shape (n, n), or None
-        Covariance of the references' noise in the expected shape.
+        Covariance of the references' noise in the expected shape, in units of ``template_scale``.
     point : float
         Variance of one report.
     borrowed : ndarray, shape (n_references,), or None
@@ -70,7 +70,9 @@ class Prefix:
     at_bins : ndarray, shape (n, n), or None
         W K Wᵀ, where it is known already.
     precision : ndarray, shape (n, n), or None
-        Inverse of the covariance of all that the bins depart by, once it is known.
+        Inverse of the covariance of all that the bins depart by, where it is known.
+    template_scale : float
+        What ``template_noise`` is to be multiplied by.
     standing : Standing or None
         What it says by itself, once that is known.
     """
@@ -85,6 +87,7 @@ class Prefix:
     borrowed: FloatArray | None = None
     at_bins: FloatArray | None = None
     precision: FloatArray | None = None
+    template_scale: float = 1.0
     standing: Standing | None = None
 
     def scatter(self, covariance: FloatArray, share: float) -> FloatArray:
@@ -92,7 +95,7 @@ class Prefix:
         at_bins = self.weights @ covariance @ self.weights.T if self.at_bins is None else self.at_bins
         noisy = share * at_bins
         if self.template_noise is not None:
-            noisy += self.template_noise
+            noisy += self.template_scale * self.template_noise
         noisy.flat[:: self.noise.size + 1] += self.noise
         return np.asarray(noisy, dtype=np.float64)
 
@@ -202,7 +205,7 @@ def _noise_share(prefix: Prefix) -> float:
     ones = np.asarray(prefix.precision).sum(axis=1)
     of_noise = float(ones @ (prefix.noise * ones))
     if prefix.template_noise is not None:
-        of_noise += float(ones @ prefix.template_noise @ ones)
+        of_noise += prefix.template_scale * float(ones @ prefix.template_noise @ ones)
     return min(of_noise / float(ones.sum()), 1.0)
 
 
