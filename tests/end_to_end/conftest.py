@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ def own_sweep() -> Callable[..., dict[str, Any]]:
     """Return a maker of sweeps of the user's own function, with more settings for its target."""
 
     def make(**target: Any) -> dict[str, Any]:
-        return {**OWN_SWEEP, "target": {**OWN_SWEEP["target"], **target}}
+        config = deepcopy(OWN_SWEEP)  # tests change what they get
+        config["target"] |= target
+        return config
 
     return make
 
