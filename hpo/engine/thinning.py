@@ -46,19 +46,26 @@ class Thinner:
         self._end_from = n_steps * (1 - END_WINDOW_FRACTION) if n_end_reports else math.inf
         self._end_stride = max(1, math.floor(n_steps * END_WINDOW_FRACTION / n_end_reports)) if n_end_reports else 1
         self._n_since, self._steps_since, self._losses_since = 0, 0, 0.0
+        self._before: int | None = None
 
     def take(self, step: int, loss: float) -> None:
-        """Take the next step of the run."""
+        """Take the next step of the run; not every step need be told."""
         self._n_since += 1
         self._steps_since += step
         self._losses_since += loss
         if self._passes(step) or not math.isfinite(loss):
             self._forward(Report(step, loss, self._steps_since / self._n_since, self._losses_since / self._n_since))
             self._n_since, self._steps_since, self._losses_since = 0, 0, 0.0
+        self._before = step
 
     def _passes(self, step: int) -> bool:
-        is_end = step > self._end_from and step % self._end_stride == 0
-        return step % self._stride == 0 or step >= self._stop_step or is_end
+        is_end = step > self._end_from and self._comes_to(step, self._end_stride)
+        return self._comes_to(step, self._stride) or step >= self._stop_step or is_end
+
+    def _comes_to(self, step: int, stride: int) -> bool:
+        """Return True where a multiple of the stride lies between the step before and this one."""
+        before = step - 1 if self._before is None else self._before
+        return step // stride > before // stride
 
 
 def thinned(

@@ -45,3 +45,13 @@ def test_a_non_finite_loss_passes_at_its_step_and_is_not_carried_on():
 
 def test_a_run_of_few_steps_passes_every_one():
     assert [r.step for r in thinned(range(1, 8), [1.0] * 7, 7, 7, 100, 5)] == list(range(1, 8))
+
+
+@pytest.mark.parametrize("every", [5, 7, 10])
+def test_a_run_that_reports_every_few_steps_is_told_of_as_often(every):
+    """Steps 5, 15, 25, … have no multiple of 6 among them, which a stride of a run of 600 steps is."""
+    steps = range(5, 601, every)
+    reports = thinned(steps, [1.0] * len(steps), 600, 600, 100, 0)
+    passed = [r.step for r in reports]
+    assert len(passed) >= len(steps) * min(1.0, every / 6) - 2
+    assert np.max(np.diff([0, *passed])) <= max(every, 6) + every
