@@ -42,7 +42,7 @@ class Context:
         self.budget = TimeBudget(plan.config.time_budget, self.stopwatch, self.runs)
         self.candidates = {run.name: run for run in plan.candidates}
         self.by_name = {run.name: run for run in (*plan.proxies, *plan.candidates)}
-        self.smoke = SmokeDetector(self.runs, self._suspect)
+        self.smoke = SmokeDetector(self.runs, self._suspect, self.progress.say)
         self._positions = {run.name: i for i, run in enumerate(plan.candidates)}
         self._ray_is_up = False
         self.add_runs((*self.reuse.proxies, *plan.candidates))

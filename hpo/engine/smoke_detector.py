@@ -8,7 +8,9 @@ proxies nobody is. A resumed sweep finds its marks again in the runs' own logs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,7 +21,9 @@ from hpo.core.monitor import Monitor, Status
 from hpo.engine.plan import Run
 from hpo.engine.runs_on_disk import TRAIN_LOSS, RunsOnDisk, judged_values, metric_of
 from hpo.engine.thinning import Report, thinned
+from hpo.engine.trouble import in_a_line
 
+_logger = logging.getLogger("ray.hpo")
 JUDGE_EVERY = 0.02
 """The test runs once per this share of a trial's training; it takes the driver a few milliseconds."""
 
@@ -69,10 +73,14 @@ class SmokeDetector:
         The sweep's runs; its folder holds the model, once it is fitted.
     tell : callable
         Called with a run and why it is suspect, once a run and driver.
+    say : callable
+        Called with one line, should the detector itself fail: it then watches no more, as what only warns may end no sweep.
     """
 
-    def __init__(self, runs: RunsOnDisk, tell: Callable[[Run, Suspicion], None]) -> None:
-        self._runs, self._tell = runs, tell
+    def __init__(
+        self, runs: RunsOnDisk, tell: Callable[[Run, Suspicion], None], say: Callable[[str], None] = lambda _line: None
+    ) -> None:
+        self._runs, self._tell, self._say, self._has_failed = runs, tell, say, False
         self._model: CollapseModel | None = None
         self._watched: dict[str, Monitor] = {}
         self._known: dict[str, tuple[int, Suspicion | None]] = {}
@@ -82,39 +90,50 @@ class SmokeDetector:
         """Take a report of a running candidate: of its training loss, which tells nothing where another metric is judged."""
         if metric_of(self._runs.plan.config) != TRAIN_LOSS:
             return
-        monitor = self._watched.get(run.name)
-        if monitor is None:
-            monitor = self._caught_up(run, report.step)
-            if monitor is None:
-                return
-            self._watched[run.name] = monitor
-        monitor.update(report.mean_step, report.mean_loss)
-        self._note(run, monitor)
+        with self._harmlessly():
+            monitor = self._watched.get(run.name) or self._caught_up(run, report.step)
+            if monitor is not None:
+                self._watched[run.name] = monitor
+                monitor.update(report.mean_step, report.mean_loss)
+        self._note(run)
 
     def ended(self, run: Run) -> None:
         """Forget a candidate's monitor; should it go on, its log has all there is to know."""
-        monitor = self._watched.pop(run.name, None)
-        if monitor is not None:
-            monitor.judge()
-            self._known[run.name] = (self._runs.steps(run), Suspicion.of(monitor.status))
-            self._note(run, monitor)
+        with self._harmlessly():
+            if run.name in self._watched:
+                status = self._watched[run.name].judge()
+                self._known[run.name] = (self._runs.steps(run), Suspicion.of(status))
+        self._note(run)
+        self._watched.pop(run.name, None)
 
     def suspicion(self, run: Run) -> Suspicion | None:
         """Return why a candidate is suspect from all that is logged of it, None if it is not or nothing tells."""
         steps = self._runs.steps(run)
         if self._known.get(run.name, (-1, None))[0] != steps:
-            monitor = self._caught_up(run, steps + 1)
-            if monitor is None:  # there may be a model later
-                return None
-            self._known[run.name] = (steps, Suspicion.of(monitor.judge()))
-            self._note(run, monitor)
-        return self._known[run.name][1]
+            with self._harmlessly():
+                monitor = self._caught_up(run, steps + 1)
+                if monitor is not None:  # else there may be a model later
+                    self._known[run.name] = (steps, Suspicion.of(monitor.judge()))
+            self._note(run)
+        return self._known.get(run.name, (0, None))[1]
+
+    @contextmanager
+    def _harmlessly(self) -> Iterator[None]:
+        """Within the block, let the detector's own failure cost no more than its warnings."""
+        try:
+            yield
+        except Exception as error:
+            _logger.exception("the detector of suspect trials failed")
+            self._watched.clear()
+            if not self._has_failed:
+                self._say(f"trials are no longer watched for faults: {in_a_line(error)}")
+            self._has_failed = True
 
     def _caught_up(self, run: Run, before_step: int) -> Monitor | None:
         """Return a monitor that knows what the run logged before a step; None without a model of the proxies."""
         if self._model is None and self._runs.folder.model.exists():
             self._model = read_model(self._runs.folder.model)
-        if self._model is None or not self._model.references:
+        if self._has_failed or self._model is None or not self._model.references:
             return None
         monitor = Monitor(
             self._model,
@@ -135,8 +154,9 @@ class SmokeDetector:
         reports = thinned(steps, losses, run.n_steps, run.n_steps, job.n_reports, job.n_end_reports)
         return [report for report in reports if report.step < before_step]
 
-    def _note(self, run: Run, monitor: Monitor) -> None:
-        found = Suspicion.of(monitor.status)
+    def _note(self, run: Run) -> None:
+        monitor = self._watched.get(run.name)
+        found = self._known.get(run.name, (0, None))[1] if monitor is None else Suspicion.of(monitor.status)
         if found is not None and run.name not in self._told:
             self._told.add(run.name)
             self._tell(run, found)

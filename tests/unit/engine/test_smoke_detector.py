@@ -109,3 +109,20 @@ def test_a_loss_that_is_not_finite_is_no_suspicion_but_an_ending_of_its_own(runs
     losses[round(0.7 * run.n_steps)] = float("nan")
     told.train(run, losses)
     assert told.told == []
+
+
+def test_a_detector_that_fails_says_so_once_and_ends_nothing(runs: RunsOnDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    told, (first, second, *_) = Told(runs), runs.plan.candidates
+    told.detector = SmokeDetector(runs, lambda run, why: told.told.append((run.name, why)), said.append)
+    told.train(first, losses_of(first, 3.0, 0.03))
+
+    def failing(*_: Any, **__: Any) -> None:
+        raise np.linalg.LinAlgError("SVD did not converge")
+
+    monkeypatch.setattr("hpo.engine.smoke_detector.Monitor.update", failing)
+    told.train(second, losses_of(second, 3.1, 0.03))
+    assert told.detector.suspicion(second) is None
+    assert [name for name, _ in told.told] == [first.name]
+    assert said == ["trials are no longer watched for faults: LinAlgError: SVD did not converge"]
+    assert told.detector.suspicion(first) is not None
