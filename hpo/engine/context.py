@@ -85,7 +85,7 @@ class Context:
         may_start : callable
             Asked about each run when its turn comes.
         again : callable, optional
-            Returns the job of a candidate that is revived meanwhile; None: none can be.
+            Returns the job of a candidate that is revived meanwhile; None: none can be, and no wish is heeded until later.
         events : callable
             Given the queue and the usual watcher of trials, returns the one to use.
         """
@@ -104,7 +104,7 @@ class Context:
                 templates | {job.name: job for job in jobs},
                 run=self.folder,
                 config=self.plan.config,
-                events=events(queue, _Usual(self)),
+                events=events(queue, _Usual(self, heeds_wishes=again is not None)),
                 phase=phase,
             )
         finally:
@@ -153,14 +153,15 @@ class Context:
 class _Usual:
     """Passes what happens to the trials to whoever shows it, and what candidates report to the study; looks for wishes."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, context: Context, *, heeds_wishes: bool) -> None:
+        self._context, self._heeds_wishes = context, heeds_wishes
         self._positions = {run.name: i for i, run in enumerate(context.plan.candidates)}
 
     def tick(self) -> None:
         self._context.progress.tick()
         self._context.stopwatch.tick()
-        self._context.hand.look()
+        if self._heeds_wishes:
+            self._context.hand.look()
 
     def started(self, job: Job) -> None:
         self._context.progress.started(job)

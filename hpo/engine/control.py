@@ -36,7 +36,7 @@ def control(path: Path, action: str, trial: str, to: float | None, wait_s: float
     if answer is not None:
         return {"ok": answer.ok, "text": answer.text, "command": command.id}
     told = (
-        "the sweep is busy and heeds it later"
+        "the sweep is busy and heeds it later, or hpo sweep --resume does once it has ended"
         if _is_driven(run)
         else "no driver works on this sweep: hpo sweep --resume heeds it"
     )

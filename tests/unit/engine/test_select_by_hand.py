@@ -107,6 +107,14 @@ def test_a_tie_is_settled_and_no_training_is_done_twice(tmp_path):
     assert [one["final_losses"][:2] for one in again["settled"]["trials"]] == list(settled.values())
 
 
+def test_what_is_wished_while_a_tie_is_settled_waits_for_the_next_driver(tmp_path):
+    """Nothing that was decided is trained on there, so no answer may say that it is."""
+    result = swept(tmp_path / "run", ("revive", "trial-00"), at="seed-1-trial-02", settle=2)
+    assert CommandsFile(tmp_path / "run").answers() == {}
+    assert fared(result)[0] == ("stopped", "not_selected")
+    assert fared(swept(tmp_path / "run"))[0] == ("complete", "kept_by_hand")
+
+
 def test_a_winner_that_was_not_tied_is_settled_beside_those_that_were():
     plan = SimpleNamespace(candidates=[SimpleNamespace(name=name) for name in "abcd"])
     runs = SimpleNamespace(final_losses=lambda _runs: {"a": 2.0, "c": 2.1})
