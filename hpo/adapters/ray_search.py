@@ -82,6 +82,7 @@ class CollapseSearch(OptunaSearch):
         self._study.tell(trial, values, state=state, skip_if_finished=True)
         self._completed_trials.add(trial_id)
         self._last_steps.pop(trial_id, None)
+        del self._ot_trials[trial_id]  # it keeps a copy of every value; the study has them
 
     def restore(self, checkpoint_path: str) -> None:
         """Take up a saved search; a study in a storage may have gone on since, and what it has finished stays so."""
