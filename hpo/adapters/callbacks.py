@@ -7,6 +7,7 @@ module of its own, and its name is loaded from there when first used: ``Transfor
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from importlib import import_module
 from math import isfinite
@@ -140,17 +141,28 @@ class EpochCallback:
 
     def __init__(self, trial: Trial | None, monitor: str = "val_loss", *, alarm: SmokeAlarm | None = None) -> None:
         self.trial, self.monitor, self.alarm = trial, monitor, alarm
+        self._is_settled = False
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Report epoch ``epoch`` (counted from 0) as step ``epoch + 1``.
+        """Report epoch ``epoch`` (counted from 0) as step ``epoch + 1``; epochs without the monitored entry are passed over.
 
         Raises
         ------
         optuna.TrialPruned
             The trial should stop.
-        ValueError
-            ``logs`` lacks the monitored entry.
+
+        Warns
+        -----
+        UserWarning
+            The first epoch lacks the monitored entry: it may be misspelt, or not be evaluated at every epoch.
         """
+        if logs is None or self.monitor not in logs:
+            if not self._is_settled:
+                found = f"epoch {epoch + 1} logged {sorted(logs or {})} and no {self.monitor!r} (monitor)"
+                warnings.warn(f"{found}: such epochs are passed over", UserWarning, stacklevel=2)
+            self._is_settled = True
+            return
+        self._is_settled = True
         rate = None if logs is None or "learning_rate" not in logs else float(logs["learning_rate"])
         _report(self.trial, epoch + 1, logged_value(logs, self.monitor), None, self.alarm, rate)
 

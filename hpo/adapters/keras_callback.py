@@ -45,7 +45,5 @@ class KerasCallback(Callback):
         ------
         optuna.TrialPruned
             The trial should stop.
-        ValueError
-            ``logs`` lacks the monitored entry.
         """
         self._reporter.on_epoch_end(epoch, logs)

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import optuna
 from optuna.study import Study
-from optuna.trial import Trial
+from optuna.trial import FixedTrial, FrozenTrial, Trial
 
 from hpo.adapters.optuna_pruner import CollapsePruner
 
@@ -74,10 +74,15 @@ def report(trial: Trial, step: int, loss: float, tokens: float | None = None) ->
     optuna.TrialPruned
         The study's pruner stops the trial; its forecast is then in the trial's user attributes (:func:`finish`).
     ValueError
-        ``trial`` is no live trial, ``step`` or ``loss`` no number.
+        ``trial`` is no trial, ``step`` no whole number, or ``loss`` no number.
+
+    Notes
+    -----
+    With a ``FixedTrial`` or a finished trial, as objectives are tried and repeated with, nothing is stored and nothing stops.
     """
-    _require_live(trial)
-    step, value = int(_number("step", step)), _number("loss", loss)
+    step, value = _step(step), _number("loss", loss)
+    if not _is_live(trial):
+        return
     _note_pruner(trial.study)
     thinner = _thinners.get(trial)
     if thinner is None:
@@ -106,20 +111,32 @@ def finish(trial: Trial) -> None:
     Raises
     ------
     ValueError
-        ``trial`` is no live trial.
+        ``trial`` is no trial.
     """
-    _require_live(trial)
+    if not _is_live(trial):
+        return
     study = trial.study
-    decision = study.pruner.decision(trial.number, study) if isinstance(study.pruner, CollapsePruner) else None
+    pruner = pruner_of(study)
+    decision = None if pruner is None else pruner.decision(trial.number, study)
     if decision is None or not decision.pruned:
         return
     for key, value in decision.attributes().items():
         trial.set_user_attr(key, value)
 
 
-def _require_live(trial: Any) -> None:
+def pruner_of(study: Study) -> CollapsePruner | None:
+    """Return the study's pruner, also one inside Optuna's ``PatientPruner``; None if it is another."""
+    pruner = getattr(study.pruner, "_wrapped_pruner", study.pruner)
+    return pruner if isinstance(pruner, CollapsePruner) else None
+
+
+def _is_live(trial: Any) -> bool:
+    """Return False for a trial that an objective is tried or repeated with: it has no study to report to."""
+    if isinstance(trial, FixedTrial | FrozenTrial):
+        return False
     if not isinstance(getattr(trial, "study", None), Study):
         raise ValueError(f"trial must be a live Optuna trial, as an objective is given; found {trial!r:.80}")
+    return True
 
 
 @dataclass
@@ -160,6 +177,14 @@ _thinners: WeakKeyDictionary[Trial, Thinner] = WeakKeyDictionary()
 _marked: WeakSet[Study] = WeakSet()
 
 
+def _step(given: SupportsFloat) -> int:
+    """Return a step as Optuna takes it: whole."""
+    step = _number("step", given)
+    if not isfinite(step) or step != int(step):
+        raise ValueError(f"step must be a whole number, as Optuna stores it (batches, not parts of epochs); found {given!r}")
+    return int(step)
+
+
 def _number(name: str, given: SupportsFloat) -> float:
     try:
         return float(given)
@@ -168,8 +193,8 @@ def _number(name: str, given: SupportsFloat) -> float:
 
 
 def _horizon(trial: Trial) -> float | None:
-    pruner = trial.study.pruner
-    return pruner.horizon(trial.study, trial) if isinstance(pruner, CollapsePruner) else None
+    pruner = pruner_of(trial.study)
+    return None if pruner is None else pruner.horizon(trial.study, trial)
 
 
 def _note_pruner(study: Study) -> None:

@@ -66,6 +66,12 @@ class ForecastSampler(BaseSampler):
 class _StudySeen(Study):
     """A study whose stopped trials are finished at their forecasts; made by :func:`_seen`."""
 
+    _origin: Study
+
+    def stop(self) -> None:
+        """End the study that is seen, as a sampler does that has nothing left to suggest."""
+        self._origin.stop()
+
     def _get_trials(
         self, deepcopy: bool = True, states: Container[TrialState] | None = None, use_cache: bool = False
     ) -> list[FrozenTrial]:
@@ -86,4 +92,5 @@ def finished_at_forecast(trial: FrozenTrial) -> FrozenTrial:
 def _seen(study: Study) -> Study:
     seen = object.__new__(_StudySeen)
     seen.__dict__.update(study.__dict__)
+    seen._origin = study
     return seen

@@ -33,6 +33,7 @@ from hpo.core.decision import Decision, StoppingSettings, SweepState, decide, is
 from hpo.core.model import CollapseModel
 from hpo.core.references import Reference, is_reference
 from hpo.core.rivals import probability_lowest
+from hpo.core.usual_rise import without_usual_rise
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 SPREAD_FROM = 3
@@ -79,7 +80,8 @@ class StudyView:
         self.followers: dict[int, Follower] = {}
         self.pending: dict[int, float] = {}
         self.version = 0
-        self._has_complained = self._has_told_of_scale = False
+        self._has_complained = self._has_told_of_scale = self._has_told_of_rises = False
+        self._n_risen = 0
         self.audit = audit or Audit(0.0)
         self.is_suspended = False
         self._sign, self._base, self._transform = sign, model, transform
@@ -182,8 +184,8 @@ class StudyView:
             other runs was given and the controls of the trial are known, so that it is known to be of their family: else only
             an end tells for sure how far apart trials of this study end.
         """
-        curve = curve if self._stops_diverging else replace(curve, diverging=False)
         best = self.best_level
+        curve = self._without_usual_rise(curve)
         threshold = None if best is None else self.scale.worse_by(best, self.settings.margin)
         state, settings = SweepState(threshold, spent), self._without_margin
         if is_decided_early(curve, state, settings):
@@ -199,6 +201,27 @@ class StudyView:
         return decide(
             curve, settled, state, settings, partial(self._chance, curve, noise, running if is_known else list[Curve])
         )
+
+    def _without_usual_rise(self, curve: Curve) -> Curve:
+        """Return the curve as what rises in this study by design is to be seen: not as diverging.
+
+        That is where finished trials or given references have risen alike, and while none has finished but several were stopped
+        for it.
+        """
+        if not curve.diverging:
+            return curve
+        if not self._stops_diverging:
+            return replace(curve, diverging=False)
+        if self.best_level is None and self._n_risen >= self.settings.min_references:
+            self._tell_of_rises()
+            return replace(curve, diverging=False)
+        return without_usual_rise(curve, self._references.model_for(curve.family).references)
+
+    def _tell_of_rises(self) -> None:
+        if not self._has_told_of_rises:
+            self._has_told_of_rises = True
+            text = f"{self._n_risen} trials were stopped as diverging and none has finished: a rise stops no more until one has"
+            warnings.warn(f"{text} (stop_diverging=False for good)", RuntimeWarning, stacklevel=2)
 
     def _chance(self, curve: Curve, noise: float, running: Callable[[], Sequence[Curve]]) -> float | None:
         """Return P(best) of a trial among the best of its label that have finished or run, as the landscape of all sees it."""
@@ -308,7 +331,7 @@ class StudyView:
         """Drop what was learned from finished trials, before learning it anew under other terms."""
         self._references.forget()
         self._spent.clear()
-        self._spent_in_all = 0.0
+        self._spent_in_all, self._n_risen = 0.0, 0
 
     def _learn(self, trial: FrozenTrial) -> None:
         """Take up one finished trial; those before it have been."""
@@ -333,6 +356,7 @@ class StudyView:
         """Take up a PRUNED trial: where the rule stops it as well, or the trial says so, that has spent its P(best)."""
         self._spend(trial.number, 0.0)
         decision = self.judge(self._curve(trial), self._spent_in_all)
+        self._n_risen += decision.reason == "diverging"
         stated = None if decision.action == "stop" else self._said_at_stop(trial)
         self._spend(trial.number, decision.error_spent if stated is None else stated)
 

@@ -1,12 +1,17 @@
 """Sustained divergence: a run that rose well above its own best and stayed there.
 
 One bad report proves nothing, so the rule wants :data:`PATIENCE` reports in a row, spanning at least :data:`SPAN` of the
-training, each above the run's best level by the factor :data:`RISE` and by far more than the run has strayed before. The best
+training, each above the run's best level by the factor :data:`RISE`, by a good part of what the run has gained so far
+(:data:`OF_FALL`), and by far more than the run has strayed before. A run that has values of 0 or below has no factor to rise
+by: there it must be worse than it has ever been, after having gained more than its noise. The best
 level is the lowest *median of three* reports in a row, so that one lucky value neither arms nor disarms the rule. How far the
 run strays is told in two ways, because neither sees all of it: by the noise between neighbouring reports, a lower third of
 their second differences (a lucky value and a steep start bend three reports in a row each), and by how far above its best
 the run has been, an upper quartile (noise that lasts over several reports). Of the latter one report in :data:`APART` of the
 training is remembered, so that a rise in a dense log does not become what is usual before it is seen.
+
+Some runs rise by design: warm restarts, stages, folds end to end. Where most of the complete runs of a family have risen so
+(:func:`has_risen`), a rise tells nothing there, and the forecast alone judges.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from numpy.typing import NDArray
 
 PATIENCE = 3
 RISE = 0.25
+OF_FALL = 0.2
 NOISE_FACTOR = 4.5
 EXCURSION_FACTOR = 4.0
 SPAN = 0.02
@@ -39,7 +45,8 @@ class DivergenceWatch:
     def __init__(self, horizon: float | None) -> None:
         self._horizon = horizon
         self._last: deque[float] = deque(maxlen=3)
-        self._best = np.inf
+        self._best, self._worst, self._lowest = np.inf, -np.inf, np.inf
+        self.has_risen = False
         self._streak = 0
         self._streak_start = np.nan
         self._step = np.nan
@@ -58,7 +65,8 @@ class DivergenceWatch:
         """Take one finite value; steps increase."""
         self._step = step
         above = value - self._best
-        if above > RISE * abs(self._best) and above > self._usual():
+        self._lowest = min(self._lowest, value)
+        if above > RISE * abs(self._best) and above > max(usual := self._usual(), self._of_fall(usual)):
             self._streak += 1
             self._streak_start = step if self._streak == 1 else self._streak_start
         else:
@@ -66,7 +74,10 @@ class DivergenceWatch:
             self._remember(value, above)
         self._last.append(value)
         if len(self._last) == 3:
-            self._best = min(self._best, sorted(self._last)[1])
+            middle = sorted(self._last)[1]
+            self._best = min(self._best, middle)
+            self._worst = max(self._worst, middle) if self._streak == 0 else self._worst
+        self.has_risen = self.has_risen or self.diverging
 
     def extend(self, steps: NDArray[np.float64], values: NDArray[np.float64]) -> None:
         """Take many finite values, as :meth:`add` on each; long logs are first thinned to block means."""
@@ -76,6 +87,13 @@ class DivergenceWatch:
             steps, values = steps[edges[1:] - 1], sums / np.diff(edges)
         for step, value in zip(steps.tolist(), values.tolist(), strict=True):
             self.add(step, value)
+
+    def _of_fall(self, usual: float) -> float:
+        """Return how far above its best the run must be for what it has gained so far; infinite where that tells nothing."""
+        fall = self._worst - self._best if np.isfinite(self._worst) else 0.0
+        if self._lowest > 0:
+            return OF_FALL * fall
+        return fall if fall > usual else np.inf
 
     def _remember(self, value: float, above: float) -> None:
         if len(self._last) >= 2:
@@ -92,6 +110,13 @@ class DivergenceWatch:
         """Return how far above its best the run gets by its noise; 0 while too little is known."""
         noise = NOISE_FACTOR * _quantile(self._bends, 1 / 3) / BEND_OF_UNIT_NOISE
         return max(noise, EXCURSION_FACTOR * _quantile(self._excursions, 3 / 4))
+
+
+def has_risen(fractions: NDArray[np.float64], losses: NDArray[np.float64]) -> bool:
+    """Return True if a run met the rule at any point of its training; shapes (n,), t̂ ascending and finite losses."""
+    watch = DivergenceWatch(1.0)
+    watch.extend(fractions, losses)
+    return watch.has_risen
 
 
 def _quantile(values: deque[float], share: float) -> float:

@@ -22,6 +22,7 @@ from hpo.core.decision import StoppingSettings
 from hpo.core.forecast import Forecast
 from hpo.core.model import CollapseModel
 from hpo.core.rungs import select_at_look
+from hpo.core.usual_rise import without_usual_rise
 from hpo.engine.plan import Run, distances
 from hpo.engine.study_record import finite_or_none
 
@@ -180,6 +181,7 @@ def judge(
     ``trials`` are their numbers in the study. Without a ``look`` it is the only one, and all are judged.
     """
     look = look or Look()
+    curves = [without_usual_rise(curve, model.references) for curve in curves]
     sweep = model.forecast_many(curves, np.random.default_rng(seed))
     going = [i for i, curve in enumerate(curves) if look.going is None or curve.run_id in look.going]
     selection = select_at_look(curves, sweep, settings, going=going, error_spent=look.error_spent, looks_left=look.n_later + 1)

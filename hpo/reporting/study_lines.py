@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from hpo.adapters.optuna_live import pruner_of
 from hpo.adapters.optuna_pruner import CollapsePruner
 from hpo.adapters.optuna_scale import Scale
 from hpo.adapters.optuna_trials import is_feasible, sorted_reports
@@ -100,7 +101,7 @@ def study_lines(study: Study, pruner: CollapsePruner | None = None) -> StudyLine
     if len(study.directions) != 1:
         raise ValueError(f"study must have one objective; found {len(study.directions)}")
     if pruner is None:
-        pruner = study.pruner if isinstance(study.pruner, CollapsePruner) else CollapsePruner()
+        pruner = pruner_of(study) or CollapsePruner()
     view = pruner.view_of(study)
     with view.lock:
         view.refresh(study)

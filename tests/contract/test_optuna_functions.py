@@ -166,3 +166,57 @@ def test_what_is_no_curve_is_named() -> None:
             CollapseModel.fit(given)
     with pytest.raises(ValueError, match="model must be a CollapseModel"):
         hpo.Monitor(None)
+
+
+@pytest.mark.parametrize("step", [0.2, float("nan"), float("inf")])
+def test_a_step_that_is_not_whole_is_refused(step: float) -> None:
+    trial = running(optuna.create_study(pruner=CollapsePruner(total_steps=HORIZON)), {})
+    with pytest.raises(ValueError, match="step must be a whole number"):
+        report(trial, step, 1.0)
+    report(trial, 3.0, 1.0)
+    assert trial.study.trials[0].intermediate_values == {3: 1.0}
+
+
+def test_an_objective_is_tried_with_a_fixed_trial_and_repeated_with_a_finished_one() -> None:
+    def objective(trial: optuna.Trial) -> float:
+        x = trial.suggest_float("x", 0.0, 1.0)
+        callback = EpochCallback(trial)
+        for epoch, value in enumerate(curve(3.0 + x, steps()).values()):
+            report(trial, epoch, value)
+            callback.on_epoch_end(epoch, {"val_loss": value})
+        finish(trial)
+        return value
+
+    study = optuna.create_study(pruner=CollapsePruner(total_steps=HORIZON))
+    study.optimize(objective, n_trials=1)
+    assert objective(optuna.trial.FixedTrial({"x": 0.5})) == pytest.approx(3.5)
+    assert objective(study.best_trial) == study.best_value
+
+
+def test_epochs_without_the_monitored_value_are_passed_over_and_said_once() -> None:
+    trial = running(optuna.create_study(pruner=CollapsePruner(total_steps=HORIZON)), {})
+    callback = EpochCallback(trial)
+    with pytest.warns(UserWarning, match=r"epoch 1 logged \['loss'\] and no 'val_loss'"):
+        callback.on_epoch_end(0, {"loss": 1.0})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        callback.on_epoch_end(1, {"loss": 1.0, "val_loss": 2.0})
+        callback.on_epoch_end(2, {"loss": 1.0})
+    assert trial.study.trials[0].intermediate_values == {2: 2.0}
+
+
+def _report_all(trial: optuna.Trial, values: dict[int, float]) -> None:
+    for step, value in values.items():
+        report(trial, step, value)
+
+
+def test_forecasts_are_left_also_from_inside_a_patient_pruner() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        patient = optuna.pruners.PatientPruner(CollapsePruner(total_steps=HORIZON), patience=0)
+    study = optuna.create_study(pruner=patient)
+    add_family(study)
+    trial = running(study, {})
+    with pytest.raises(optuna.TrialPruned):
+        _report_all(trial, {s: 4.0 + 0.01 * s for s in steps()})
+    assert {"predicted_final", "reason"} <= study.trials[-1].user_attrs.keys()

@@ -114,3 +114,9 @@ def test_threads_share_it() -> None:
 def test_it_wraps_a_sampler() -> None:
     with pytest.raises(ValueError, match="inner must be an Optuna sampler"):
         ForecastSampler("tpe")  # type: ignore[arg-type]
+
+
+def test_a_sampler_that_has_nothing_left_ends_the_study() -> None:
+    study = optuna.create_study(sampler=ForecastSampler(optuna.samplers.GridSampler({"x": [1, 2, 3]})))
+    study.optimize(lambda trial: float(trial.suggest_categorical("x", [1, 2, 3])), n_trials=20)
+    assert len(study.trials) == 3

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hpo.core.curve import Curve
-from hpo.core.divergence import DivergenceWatch
+from hpo.core.divergence import DivergenceWatch, has_risen
 from hpo.core.metric import Metric
 
 
@@ -134,3 +134,19 @@ def first_seen(values) -> int | None:
 def _add(watch: DivergenceWatch, step: int, value: float) -> bool:
     watch.add(step, value)
     return watch.diverging
+
+
+def test_near_zero_a_rise_is_held_against_what_the_run_has_gained() -> None:
+    t = np.linspace(0.01, 1, 100)
+    valley = 0.3 * np.exp(-t / 0.05) - 0.02 * np.exp(-(((t - 0.35) / 0.1) ** 2)) + 0.02
+    for level in (-1.0, -0.1, -0.02, 0.0, 0.1, 1.0):
+        assert not has_risen(t, valley + level)
+    assert has_risen(t, np.where(t > 0.5, 0.4, valley))
+    assert has_risen(t, np.where(t > 0.5, 0.4, valley - 0.02))
+
+
+def test_a_reward_that_dips_before_it_climbs_is_no_divergence_and_one_lost_after_it_was_gained_is() -> None:
+    t = np.linspace(0.01, 1, 100)
+    climbing = -(0.01 + np.maximum(t - 0.2, 0) - 0.05 * np.exp(-(((t - 0.1) / 0.05) ** 2)))
+    assert not has_risen(t, climbing)
+    assert has_risen(t, np.where(t > 0.7, 0.3, climbing))
