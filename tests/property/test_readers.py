@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hpo.adapters.curve_columns import logged_last
+from hpo.adapters.curve_rows import logged_last
 from hpo.adapters.curve_files import read_runs
 
 LOGS = Path(__file__).resolve().parents[1] / "support" / "logs"
