@@ -31,6 +31,9 @@ VAL_NAMES = (
     "val_loss", "valid_loss", "validation_loss", "eval_loss", "loss_val", "loss_valid", "loss_validation", "loss_eval",
     "val_loss_epoch", "evaluation_loss", "lm_loss_validation",
 )  # fmt: skip
+RUN_NAMES = ("run", "run_name", "run name", "trial_id", "trial", "experiment")
+"""Where there is no column ``run_id``."""
+MOST_RUNS = 10_000
 LR_NAMES = (
     "lr_at_step",
     "lr",

@@ -21,6 +21,8 @@ from hpo.adapters.curve_column_names import (
     EPOCH_NAMES,
     LOSS,
     LR_NAMES,
+    MOST_RUNS,
+    RUN_NAMES,
     SCORE,
     STEP_NAMES,
     TOKEN_NAMES,
@@ -33,15 +35,12 @@ from hpo.adapters.curve_column_names import (
     listed,
     plain,
 )
-from hpo.adapters.curve_rows import LoggedRows
+from hpo.adapters.curve_rows import LoggedRows, logged_last
 from hpo.adapters.curve_tables import CurveTable, FloatArray
 from hpo.core.metric import Metric
 
 OWN_TEXTS = ("source", "family", "group", "run_id", "hp")
 _END_VALUE = re.compile(r"final_", re.IGNORECASE)
-_DISORDERED = 0.1
-"""Share of points that go back to an earlier step above which a log is not in order of writing: then no restarts are seen."""
-
 _OFTEN = 0.1
 """Rows at a step that has one already, per step, from which it is said."""
 
@@ -97,6 +96,7 @@ class Rows:
         return (
             *self.table.source.notes,
             *([guess] if guess else []),
+            *([f"{self.path}: guessed that {self.table.run!r} names the runs"] if self.table.guesses_run else []),
             *([restarted] if self.restarts else []),
             *([blank] if blank else []),
             *([f"run {self.run_id}: {self._often}"] if self.again > _OFTEN * self.steps.size else []),
@@ -184,9 +184,17 @@ class Layout:
                 f"found {listed(source.columns)}"
             )
         self.step = step
+        self.run = self.find("run_id") or next((name for name in map(self.find, RUN_NAMES) if self._names_runs(name)), None)
         self.steps = self.numbers(step)
         if not np.isfinite(self.steps).any():
             raise ValueError(f"{source.path}: column {step}: expected numbers; found none")
+
+    def _names_runs(self, column: str | None) -> bool:
+        """Return True if a column holds a few names, one in every row, as those of the runs of one table."""
+        if column is None or column in (self.step, self.tokens):
+            return False
+        codes, names = self.codes(column)
+        return 1 < len(names) <= MOST_RUNS and bool((codes >= 0).all())
 
     def _told(self, role: str, name: str | None) -> str | None:
         """Return the column that the user names for a role, None if none is named."""
@@ -214,6 +222,11 @@ class Layout:
         options = "/".join(f"--{role}" for role, column, told, _ in roles if column is not None and told is None)
         return f"{self.source.path}: guessed that {', '.join(said)}{counted}{besides} ({options} to say otherwise)"
 
+    @property
+    def guesses_run(self) -> bool:
+        """True if the column that names the runs is not called ``run_id``."""
+        return self.run is not None and self.run.lower() != "run_id"
+
     def find(self, name: str) -> str | None:
         """Return the column of that name without regard to case."""
         return self._by_name.get(name.lower())
@@ -236,7 +249,7 @@ class Layout:
 
     def order(self) -> tuple[NDArray[np.int64], list[str], NDArray[np.int64]]:
         """Return (rows grouped by run and sorted by step, the runs' ids, where each run starts and the end)."""
-        column = self.find("run_id")
+        column = self.run
         codes, names = (np.zeros(self.source.n_rows, dtype=np.int64), [self.source.name or self.source.path.stem])
         if column is not None:
             codes, found = self.codes(column)
@@ -267,7 +280,7 @@ class Layout:
     @cached_property
     def setting_columns(self) -> list[str]:
         """Columns that may hold a setting: neither step, tokens, metric, LR log nor an id (varying ones drop out later)."""
-        taken = {self.step, self.tokens, self.find("lr_at_step"), *self.metric_columns, *map(self.find, OWN_TEXTS)}
+        taken = {self.step, self.tokens, self.run, self.find("lr_at_step"), *self.metric_columns, *map(self.find, OWN_TEXTS)}
         return [name for name in self.source.columns if name not in taken]
 
     def _matching(self, pattern: re.Pattern[str]) -> list[str]:
@@ -314,28 +327,6 @@ def split_runs(
             blank_from=None if blank is None else float(layout.steps[mine[blank]]),
             rows=mine,
         )
-
-
-def logged_last(rows: NDArray[np.int64], steps: FloatArray) -> tuple[NDArray[np.int64], tuple[float, ...]]:
-    """Return the rows that hold a run's points, sorted by step, each step once, and the steps at which it was restarted.
-
-    Where the log goes back to an earlier step, what it had said from there on is dropped: the later segment counts. A log
-    whose rows are in no order is sorted instead, and of a step logged twice the later row counts.
-
-    Parameters
-    ----------
-    rows : ndarray of int, shape (n,)
-        In the order of writing.
-    steps : ndarray
-        The step of every row of the table.
-    """
-    at = steps[rows]
-    back = np.flatnonzero(np.diff(at) < 0)
-    if back.size > max(1.0, _DISORDERED * at.size):
-        order = np.argsort(at, kind="stable")
-        rows, at, back = rows[order], at[order], back[:0]
-    lowest_after = np.minimum.accumulate(np.append(at[1:], np.inf)[::-1])[::-1]
-    return rows[at < lowest_after], tuple(float(step) for step in at[back + 1])
 
 
 def _metric_column(layout: Layout, asked: str | None) -> str:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.adapters.curve_tables import BoolArray
+from hpo.adapters.curve_tables import BoolArray, FloatArray
 
 if TYPE_CHECKING:
     from hpo.adapters.curve_columns import Layout
 
 _BLANKS, _FEWEST_BLANKS = 2, 3
 """Blank cells at the end of a log from which they are NaN, in units of the longest gap so far, and in number."""
+_DISORDERED = 0.1
+"""Share of points that go back to an earlier step above which a log is not in order of writing: then no restarts are seen."""
 
 
 class LoggedRows:
@@ -79,3 +81,25 @@ class LoggedRows:
                 pairs = 2 * kinds + self._layout.source.empty(name)
                 kinds = np.unique(pairs, return_inverse=True)[1].astype(np.int64) if pairs.any() else pairs
         return kinds
+
+
+def logged_last(rows: NDArray[np.int64], steps: FloatArray) -> tuple[NDArray[np.int64], tuple[float, ...]]:
+    """Return the rows that hold a run's points, sorted by step, each step once, and the steps at which it was restarted.
+
+    Where the log goes back to an earlier step, what it had said from there on is dropped: the later segment counts. A log
+    whose rows are in no order is sorted instead, and of a step logged twice the later row counts.
+
+    Parameters
+    ----------
+    rows : ndarray of int, shape (n,)
+        In the order of writing.
+    steps : ndarray
+        The step of every row of the table.
+    """
+    at = steps[rows]
+    back = np.flatnonzero(np.diff(at) < 0)
+    if back.size > max(1.0, _DISORDERED * at.size):
+        order = np.argsort(at, kind="stable")
+        rows, at, back = rows[order], at[order], back[:0]
+    lowest_after = np.minimum.accumulate(np.append(at[1:], np.inf)[::-1])[::-1]
+    return rows[at < lowest_after], tuple(float(step) for step in at[back + 1])

@@ -63,12 +63,18 @@ class Yardstick:
             raise ValueError(
                 f"run {run.run_id}: its total number of steps is unknown, so the fraction of training is: give --total"
             )
-        run, notes = self._with_schedule(run)
+        run, notes = self._with_schedule(self._on_their_scale(run))
         asked = self._as_little_known(run)
         template, common = self._template_of_model(asked) if self.model is not None else self._template_of_references(asked)
         freed = None if self.model is not None or self.same_data else self._if_same_data(asked, template)
         make = partial(Monitor, template, run.recipe, total=horizon, metric=run.metric, common=common, if_same_data=freed)
         return make, notes
+
+    def _on_their_scale(self, run: RecordedRun) -> RecordedRun:
+        """Return the run with the metric of its references: one value of 0 does not put a loss on another scale."""
+        known = [one.metric for one in (self._fitted().references if self.model is not None else self._healthy(run))]
+        theirs = next((one for one in known if (one.name, one.mode) == (run.metric.name, run.metric.mode)), run.metric)
+        return run if theirs.end != run.metric.end else replace(run, metric=theirs)
 
     def _with_schedule(self, run: RecordedRun) -> tuple[RecordedRun, tuple[str, ...]]:
         """Return the run under its references' schedule where its own is not named, and the words for it."""

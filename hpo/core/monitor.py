@@ -57,7 +57,7 @@ KINDS = {
     "wrong_lr": "the loss left the curve as it does when the learning rate is not the scheduled one",
     "repeated_data": "the training loss sinks below the curve: repeated or leaked data, unless the learning rate fell early",
     "overfitting": "the training loss is below the curve and the validation loss is not",
-    "non_finite": "the loss is not finite",
+    "non_finite": "the loss is not finite, or 0 or less where its references are above 0",
 }
 """Every kind of fault and what it means."""
 
@@ -177,9 +177,9 @@ class Monitor:
         """Take one report and return the status.
 
         Steps come in order; one at or before the last is a restart, and its repeated steps are not counted twice. A loss beyond
-        :data:`HUGE` is not finite: its square is not.
+        :data:`HUGE` is not finite: its square is not. Nor is one of 0 or less on a log scale.
         """
-        loss = loss if abs(loss) <= HUGE else math.nan
+        loss = loss if abs(loss) <= HUGE and (loss > 0 or self.metric.transform != "log") else math.nan
         if self._horizon is not None and step <= self._last_step:
             self._restarts.append(step / self._horizon)
         self._last_step = float(step)

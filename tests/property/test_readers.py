@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hpo.adapters.curve_columns import logged_last
 from hpo.adapters.curve_files import read_runs
+from hpo.adapters.curve_rows import logged_last
 
 LOGS = Path(__file__).resolve().parents[1] / "support" / "logs"
 NAMES = (

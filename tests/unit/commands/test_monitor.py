@@ -166,6 +166,19 @@ def test_columns_are_guessed_with_a_word_or_named(hpo, folder):
     assert hpo(folder / "odd.csv", "--model", folder / "model.json", "--step", "my_x", "--loss", "Loss/train")[2] == ""
 
 
+@pytest.mark.parametrize("value", ["0", "-1.5", "1e308"])
+@pytest.mark.parametrize("known", [("--model", "model.json"), ("--reference", "references.csv")])
+def test_one_value_that_is_no_loss_is_an_alarm_there(hpo, folder, value, known):
+    lines = (folder / "ok.csv").read_text().splitlines()
+    run_id, step, total, _, val = lines[200].split(",")
+    lines[200] = ",".join((run_id, step, total, value, val))
+    (folder / "odd.csv").write_text("\n".join(lines) + "\n")
+    code, out, _ = hpo(folder / "odd.csv", known[0], folder / known[1], "--json")
+    said = json.loads(out)
+    assert (code, said["kind"]) == (1, "non_finite")
+    assert said["onset"] == pytest.approx(200 / STEPS)
+
+
 def test_several_finished_runs_are_a_model_and_the_data_order_is_seen_or_told(hpo, folder):
     order = 0.04 * np.random.default_rng(0).standard_normal(600)
     another = 0.04 * np.random.default_rng(9).standard_normal(600)

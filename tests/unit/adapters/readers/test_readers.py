@@ -413,6 +413,15 @@ def test_of_steps_that_several_processes_log_the_last_row_counts_and_it_is_said(
     assert any("6 rows at 3 steps" in note for note in run.notes)
 
 
+def test_runs_in_one_table_are_told_apart_by_a_column_that_names_them(tmp_path):
+    rows = [f"{name},{step},{loss}" for name, loss in (("a", 3), ("b", 4)) for step in (1, 2, 3)]
+    first, second = read_runs(text(tmp_path / "log.csv", "\n".join(["run,step,loss", *rows]) + "\n"))
+    assert [(one.run_id, one.values.tolist()) for one in (first, second)] == [("a", [3, 3, 3]), ("b", [4, 4, 4])]
+    assert any("guessed that 'run' names the runs" in note for note in first.notes)
+    one = only(text(tmp_path / "one.csv", "\n".join(["run,step,loss", *rows[:3]]) + "\n"))
+    assert (one.run_id, one.settings["run"]) == ("one", "a")
+
+
 def test_a_parent_of_nested_mlflow_runs_without_metrics_is_no_run(tmp_path):
     home = next(p for p in (LOGS / "mlruns" / "1").iterdir() if p.is_dir())
     shutil.copytree(home, tmp_path / "1" / "child")
