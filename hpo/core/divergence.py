@@ -46,6 +46,7 @@ class DivergenceWatch:
         self._horizon = horizon
         self._last: deque[float] = deque(maxlen=3)
         self._best, self._worst, self._lowest = np.inf, -np.inf, np.inf
+        self._fall = 0.0
         self.has_risen = False
         self._streak = 0
         self._streak_start = np.nan
@@ -75,7 +76,8 @@ class DivergenceWatch:
         self._last.append(value)
         if len(self._last) == 3:
             middle = sorted(self._last)[1]
-            self._best = min(self._best, middle)
+            if middle < self._best:
+                self._best, self._fall = middle, max(self._fall, self._worst - middle)
             self._worst = max(self._worst, middle) if self._streak == 0 else self._worst
         self.has_risen = self.has_risen or self.diverging
 
@@ -90,10 +92,9 @@ class DivergenceWatch:
 
     def _of_fall(self, usual: float) -> float:
         """Return how far above its best the run must be for what it has gained so far; infinite where that tells nothing."""
-        fall = self._worst - self._best if np.isfinite(self._worst) else 0.0
         if self._lowest > 0:
-            return OF_FALL * fall
-        return fall if fall > usual else np.inf
+            return OF_FALL * self._fall
+        return self._fall if self._fall > usual else np.inf
 
     def _remember(self, value: float, above: float) -> None:
         if len(self._last) >= 2:
