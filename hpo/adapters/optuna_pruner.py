@@ -268,7 +268,7 @@ class CollapsePruner(BasePruner):
             view.scale,
             trial=trial.number,
             step=int(curve.last_step),
-            detail=view.horizon_of(trial)[1] if decision.reason == "unknown_horizon" else "",
+            detail=_detail(view, trial, decision.reason),
             incumbent=view.incumbent,
             error_spent=spent,
         )
@@ -309,6 +309,13 @@ class CollapsePruner(BasePruner):
         self._decisions[self._last_study, record.trial] = record
         self._log.write(self._last_study, record)
         return record.pruned
+
+
+def _detail(view: StudyView, trial: FrozenTrial, reason: str) -> str:
+    """Return what there is to say of a trial's length where that is why it is not judged; "" otherwise."""
+    if reason == "unknown_horizon":
+        return view.horizon_of(trial)[1]
+    return view.doubt_about(trial) if reason in ("no_references", "too_few_references") else ""
 
 
 def _bin_of(curve: Curve) -> int:

@@ -30,6 +30,8 @@ RecipeOf = Callable[[Any], "Recipe | None"]
 FamilyOf = Callable[[Any], Hashable]
 AGREEMENT = 0.8
 """Share of finished trials that must end at one step before that step is taken for the horizon."""
+FEWEST_TO_DOUBT, MOST_SHORT = 3, 0.05
+"""A stated length is doubted when so many trials have finished, and all but few of them ended by this share before it."""
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "lr": ("lr", "learning_rate", "peak_lr", "max_lr", "eta"),
@@ -240,6 +242,15 @@ class Horizons:
     def settled(self) -> dict[float | None, float | None]:
         """Return the horizon of each stated one seen."""
         return {stated: self.settle(stated) for stated in self.ends}
+
+    def doubt(self, stated: float | None) -> str:
+        """Say where a stated length is not that of the finished trials, which then teach nothing; "" where it may be."""
+        counts = self.ends.get(stated)
+        if stated is None or not counts or counts.total() < FEWEST_TO_DOUBT:
+            return ""
+        last, count = max(counts.items(), key=lambda item: (item[1], item[0]))
+        is_other = count >= AGREEMENT * counts.total() and self.settle(stated) == stated and last < (1 - MOST_SHORT) * stated
+        return f"finished trials end at step {last}, total_steps says {stated:g}" if is_other else ""
 
     def explain(self, stated: float | None) -> str:
         """Say why a horizon is unknown."""

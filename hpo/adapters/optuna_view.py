@@ -81,7 +81,7 @@ class StudyView:
         self.pending: dict[int, float] = {}
         self.version = 0
         self._has_complained = self._has_told_of_scale = self._has_told_of_rises = False
-        self._n_risen = 0
+        self._n_risen, self._has_told_of_length = 0, False
         self.audit = audit or Audit(0.0)
         self.is_suspended = False
         self._sign, self._base, self._transform = sign, model, transform
@@ -130,6 +130,14 @@ class StudyView:
         stated = self.reader.stated_horizon(trial)
         horizon = self._horizons.settle(stated)
         return horizon, "" if horizon is not None else self._horizons.explain(stated)
+
+    def doubt_about(self, trial: FrozenTrial) -> str:
+        """Say where a trial's stated length cannot be right, also in a warning, once; "" otherwise."""
+        said = self._horizons.doubt(self.reader.stated_horizon(trial))
+        if said and not self._has_told_of_length:
+            self._has_told_of_length = True
+            warnings.warn(f"{said}: they count as unfinished, and nothing is judged by them", RuntimeWarning, stacklevel=2)
+        return said
 
     def horizon_if_known(self, trial: AnyTrial) -> float | None:
         """Return a trial's horizon; None while it is unknown, also because the user's function fails."""

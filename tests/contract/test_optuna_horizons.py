@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import optuna
+import pytest
 from optuna_studies import HORIZON, add, add_family, attach, curve, first_stop, frozen, steps
+
+from hpo import CollapsePruner
 
 
 def test_an_unknown_horizon_stops_nothing_and_says_so(study: optuna.Study) -> None:
@@ -48,3 +51,14 @@ def test_a_loop_that_counts_from_zero_has_complete_trials(study: optuna.Study) -
     for i, final in enumerate((3.2, 3.1, 3.0, 3.05)):
         add(study, curve(final, range(20), 20, wiggle=0.002, seed=i))
     assert 2 <= first_stop(study, curve(4.2, range(20), 20)) <= 6
+
+
+@pytest.mark.parametrize("stated", [1.2 * HORIZON, 9 * HORIZON])
+def test_a_stated_length_that_no_finished_trial_reaches_is_said(stated: float) -> None:
+    study = optuna.create_study(pruner=CollapsePruner(total_steps=stated))
+    add_family(study)
+    with pytest.warns(RuntimeWarning, match=f"finished trials end at step {HORIZON}, total_steps says {stated:g}"):
+        assert first_stop(study, curve(3.6, steps())) == 0
+    decision = study.pruner.decision(len(study.trials) - 1, study)
+    assert decision.reason == "no_references"
+    assert decision.detail == f"finished trials end at step {HORIZON}, total_steps says {stated:g}"
