@@ -84,11 +84,7 @@ def test_a_killed_process_costs_its_trial_and_nothing_is_counted_twice(
     study = optuna.create_study(storage=open_storage(kind), study_name="killed")
     address = {"journal": str(tmp_path / "study.journal"), "sqlite": f"sqlite:///{tmp_path / 'study.db'}"}.get(kind)
     address = address or request.getfixturevalue("postgresql_url")
-    worker = start(repository, address, "killed", 1000, pause=0.01)
-    wait_for(lambda: len(study.trials) >= 8 and is_held_in_a_trial(study, worker), worker)
-    worker.send_signal(signal.SIGKILL)
-    worker.communicate()
-    left = [t for t in study.trials if t.state == TrialState.RUNNING]
+    left = killed_in_a_trial(study, lambda: start(repository, address, "killed", 1000, pause=0.01))
     assert len(left) == 1
     again = start(repository, address, "killed", 6)
     assert again.communicate(timeout=240)[1] == ""
@@ -106,13 +102,18 @@ def test_a_killed_process_costs_its_trial_and_nothing_is_counted_twice(
     assert study.pruner.decision(trial.number).n_references == len(finished)
 
 
-def is_held_in_a_trial(study: optuna.Study, worker: subprocess.Popen[str]) -> bool:
-    """Halt the worker; let it go on, and return False, unless it is in the middle of a trial."""
-    worker.send_signal(signal.SIGSTOP)
-    if any(t.state == TrialState.RUNNING and len(t.intermediate_values) >= 3 for t in study.trials):
-        return True
-    worker.send_signal(signal.SIGCONT)
-    return False
+def killed_in_a_trial(study: optuna.Study, begin: Callable[[], subprocess.Popen[str]]) -> list[optuna.trial.FrozenTrial]:
+    """Kill workers until one was in the middle of a trial; return the trials that are left running."""
+    for _ in range(6):
+        worker = begin()
+        n_before = len(study.trials)
+        wait_for(lambda n=n_before: len(study.trials) >= n + 8 and len(study.trials[-1].intermediate_values) >= 3, worker)  # type: ignore[misc]
+        worker.send_signal(signal.SIGKILL)
+        worker.communicate()
+        left = [t for t in study.trials if t.state == TrialState.RUNNING]
+        if left:
+            return left
+    return []
 
 
 def wait_for(condition: Callable[[], bool], worker: subprocess.Popen[str], timeout_s: float = 50.0) -> None:
