@@ -32,6 +32,7 @@ END_WINDOW_POINTS = 5
 _ROUNDING = 1e-9
 _EDGES: list[float] = BIN_EDGES.tolist()
 _CELLS = 3200  # the end window is kept as sums over cells of 1/3200 of training: 32 cells in 1 %
+_WINDOW_CELLS = round(END_WINDOW_FRACTION * _CELLS)
 
 
 @dataclass(frozen=True)
@@ -267,7 +268,7 @@ class CurveStream:
             self._window[-1] = (cell, total + value, count + 1)
         else:
             self._window.append((cell, value, 1))
-        while self._window[0][0] <= cell - END_WINDOW_FRACTION * _CELLS:
+        while self._window[0][0] <= cell - _WINDOW_CELLS:
             self._window.popleft()
 
     def _current(self) -> tuple[float, float]:

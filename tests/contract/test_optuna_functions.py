@@ -156,6 +156,7 @@ def test_what_is_no_live_trial_is_named(call: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize("call", [lambda: hpo.attach(None, CollapsePruner()), lambda: plot_forecasts(None)])
 def test_what_is_no_study_is_named(call: Callable[[], None]) -> None:
+    pytest.importorskip("plotly")
     with pytest.raises(ValueError, match="study must be an Optuna study; found None"):
         call()
 

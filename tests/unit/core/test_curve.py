@@ -96,3 +96,8 @@ def test_inputs_are_not_modified():
     Curve.from_points(steps, values, horizon=3)
     np.testing.assert_array_equal(steps, [3, 1, 2])
     np.testing.assert_array_equal(values, [1, 3, 2])
+
+
+def test_a_step_far_beyond_the_horizon_is_taken_like_any_other() -> None:
+    made = Curve.from_points([5319778203220227.0], [0.0], horizon=40.0)
+    assert (made.n_points, made.current_value) == (1, 0.0)
