@@ -141,7 +141,7 @@ class EpochCallback:
 
     def __init__(self, trial: Trial | None, monitor: str = "val_loss", *, alarm: SmokeAlarm | None = None) -> None:
         self.trial, self.monitor, self.alarm = trial, monitor, alarm
-        self._is_settled = False
+        self._is_first = True
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Report epoch ``epoch`` (counted from 0) as step ``epoch + 1``; epochs without the monitored entry are passed over.
@@ -156,14 +156,13 @@ class EpochCallback:
         UserWarning
             The first epoch lacks the monitored entry: it may be misspelt, or not be evaluated at every epoch.
         """
+        is_first, self._is_first = self._is_first, False
         if logs is None or self.monitor not in logs:
-            if not self._is_settled:
+            if is_first:
                 found = f"epoch {epoch + 1} logged {sorted(logs or {})} and no {self.monitor!r} (monitor)"
                 warnings.warn(f"{found}: such epochs are passed over", UserWarning, stacklevel=2)
-            self._is_settled = True
             return
-        self._is_settled = True
-        rate = None if logs is None or "learning_rate" not in logs else float(logs["learning_rate"])
+        rate = None if "learning_rate" not in logs else float(logs["learning_rate"])
         _report(self.trial, epoch + 1, logged_value(logs, self.monitor), None, self.alarm, rate)
 
 

@@ -75,16 +75,10 @@ class RayTrial:
         self.frozen.intermediate_values[_as_key(step)] = value
 
     @property
-    def may_win(self) -> bool:
-        """True if it was judged and goes on."""
+    def rival_forecast(self) -> float | None:
+        """Its last forecast final value if it was judged and goes on, else None."""
         known = self.decision
-        return known is not None and known.reason in ("may_win", "no_incumbent") and known.forecast is not None
-
-    @property
-    def forecast(self) -> float:
-        """Its last forecast final value, NaN without one."""
-        found = None if self.decision is None else self.decision.forecast
-        return float("nan") if found is None else found
+        return known.forecast if known is not None and known.reason in ("may_win", "no_incumbent") else None
 
     @property
     def is_whole(self) -> bool:
@@ -221,9 +215,10 @@ class BookPruner(CollapsePruner):
     def _running_rivals(self, view: StudyView, trial: FrozenTrial) -> Sequence[Curve]:
         """Return the curves of the running trials with the best forecasts: here it is known who still runs."""
         sign = -1.0 if self._book.direction == StudyDirection.MAXIMIZE else 1.0
-        may_win = [known for known in self._book.running if known.frozen is not trial and known.may_win]
-        best = sorted(may_win, key=lambda known: (sign * known.forecast, known.frozen.number))[:MOST_RUNNING]
-        rivals = sorted((known.frozen for known in best), key=lambda frozen: frozen.number)
+        others = [known for known in self._book.running if known.frozen is not trial]
+        may_win = [(sign * f, one.frozen.number, one.frozen) for one in others if (f := one.rival_forecast) is not None]
+        best = sorted(may_win, key=lambda rival: rival[:2])[:MOST_RUNNING]
+        rivals = sorted((frozen for *_, frozen in best), key=lambda frozen: frozen.number)
         return [view.curve_of(frozen, view.follow(frozen)) for frozen in rivals]
 
     def _said_at_stop(self, trial: FrozenTrial) -> float | None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hpo.core.coordinates import Coordinates, coordinates_of
 from hpo.core.curve import N_BINS, Curve
+from hpo.core.divergence import has_risen
 from hpo.core.learning_rate import GRID
 from hpo.core.metric import Metric
 from hpo.core.noise import CurveNoise
@@ -64,6 +65,13 @@ class Reference:
             residuals_at_nodes(curve),
             CurveNoise.of(curve, is_end_reported),
         )
+
+    @cached_property
+    def has_risen(self) -> bool:
+        """True if it met the rule of sustained divergence at any point of its training."""
+        known = np.isfinite(self.residuals)
+        levels = self.metric.to_model(self.final_loss) + self.residuals[known]
+        return has_risen(NODES[known], np.asarray(self.metric.to_loss(self.metric.to_raw(levels)), dtype=np.float64))
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict; residuals before the first point are null."""
