@@ -95,7 +95,7 @@ class CollapseModel:
         self.families = families_of(self.references, self.settings.shape)
         self._landscapes: dict[tuple[str, Metric, ResponseMean | None], Landscape | None] = {}
         self._last: tuple[tuple[Curve, ...], _Found] | None = None
-        self._homes: Remembered[tuple[str, Metric, Recipe | None], Family | None] = Remembered()
+        self._homes: Remembered[tuple[str, Metric, Recipe | None], _Home | None] = Remembered()
         self._points: Remembered[Hashable, Point] = Remembered()
 
     @classmethod
@@ -123,11 +123,18 @@ class CollapseModel:
         The references of its own schedule, if they span its controls; else those of all schedules joined by a response mean,
         if there is one, rather by one of its own rate; else those of its own schedule after all.
         """
-        return self._homes.get((curve.family, curve.metric, curve.recipe), lambda: self._home_of(curve))
+        home = self._home_of(curve)
+        return None if home is None else self.families[home[0]]
 
-    def _home_of(self, curve: Curve) -> Family | None:
-        matches = [f for f in self.families if f.accepts(curve.family, curve.metric, curve.recipe)]
-        return max(matches, key=lambda f: (rank_of(f, curve.recipe), len(f.references)), default=None)
+    def _home_of(self, curve: Curve) -> _Home | None:
+        return self._homes.get((curve.family, curve.metric, curve.recipe), lambda: self._find_home(curve))
+
+    def _find_home(self, curve: Curve) -> _Home | None:
+        matches = [k for k, f in enumerate(self.families) if f.accepts(curve.family, curve.metric, curve.recipe)]
+        if not matches:
+            return None
+        best = max(matches, key=lambda k: (rank_of(self.families[k], curve.recipe), len(self.families[k].references)))
+        return best, self.families[best].controls_for([coordinates_of(curve.recipe)])
 
     def forecast(self, curve: Curve) -> Forecast:
         """Return the forecast of one run by itself."""
@@ -273,8 +280,7 @@ class CollapseModel:
 
     def _align_anew(self, curves: Sequence[Curve]) -> _Found:
         found = _Found(Law.of([]), {}, {})
-        groups: dict[tuple[int, tuple[str, ...]], list[int]] = {}
-        shelf = {id(family): k for k, family in enumerate(self.families)}
+        groups: dict[_Home, list[int]] = {}
         blocks: list[_Block] = []
         for i, curve in enumerate(curves):
             status = self._abstains(curve)
@@ -284,12 +290,11 @@ class CollapseModel:
                 found.status[i] = "complete"
                 blocks.append(([i], curve.metric.to_model([curve.final_loss]), np.zeros((1, 1)), (np.inf,)))
             else:
-                family = self.family_of(curve)
-                if family is None:
+                home = self._home_of(curve)
+                if home is None:
                     found.status[i] = "no_family"
                     continue
-                shape = family.shape_for([coordinates_of(curve.recipe)])
-                groups.setdefault((shelf[id(family)], shape.controls), []).append(i)
+                groups.setdefault(home, []).append(i)
         for (index, controls), members in groups.items():
             blocks += self._align_group(self.families[index], controls, members, curves, found)
         return replace(found, law=Law.of(blocks))
@@ -331,7 +336,8 @@ class CollapseModel:
             for k, (i, _) in enumerate(group):
                 found.about[i]["end_sd"] = float(scales[k] * np.sqrt(own[k]))
                 found.about[i]["shared_end_sd"] = float(scales[k] * np.sqrt(shared[k, k]))
-        covariance = covariance[np.ix_(judged, judged)]
+        if len(judged) < len(group):
+            covariance = covariance[np.ix_(judged, judged)]
         dofs = tuple(mixed_dof(shape.dof, float(aligned.noise_share[k])) for k in judged)
         return [([group[k][0] for k in judged], aligned.level[judged], covariance, dofs)] if judged else []
 
@@ -397,4 +403,6 @@ class _Found:
     about: dict[int, dict[str, Any]]
 
 
+_Home = tuple[int, tuple[str, ...]]
+"""A family's position and the controls that its runs are told apart by."""
 _Block = tuple[list[int], FloatArray, FloatArray, tuple[float, ...]]
