@@ -123,6 +123,17 @@ class Landscape:
         return factor, np.asarray(cho_solve((factor, True), self.finals - self.mean), dtype=np.float64)
 
     @cached_property
+    def left_out(self) -> tuple[FloatArray, FloatArray]:
+        """Return what the others say of each reference's final value, on the model's scale, and its variance."""
+        known = self.kernel(self.points, self.points) + self.noise**2 * np.eye(len(self.points))
+        inverse = np.linalg.inv(known)
+        ones = inverse.sum(axis=1)
+        free = inverse - np.outer(ones, ones) / ones.sum()  # the mean is told by the others too
+        variance = 1.0 / np.diag(free)
+        expected = np.array([p.expected for p in self.points])
+        return np.asarray(self.finals + expected - variance * (free @ self.finals)), np.asarray(variance)
+
+    @cached_property
     def _searched(self) -> dict[str, set[float | str | None]]:
         """Values that the references have of each setting, None among them where one lacks it."""
         names = {name for q in self.points for name in (*q.numbers, *q.words)}

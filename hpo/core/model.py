@@ -23,6 +23,7 @@ from hpo.core.coordinates import coordinates_of
 from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast, SweepForecast, abstained_forecast, completed_forecast, judged_forecast
 from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, point_of, update
+from hpo.core.landscape_trust import Kind, factor_of, kind_of, left_out, stage_of
 from hpo.core.metric import Metric
 from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
 from hpo.core.prefix import prefixes_of
@@ -97,6 +98,7 @@ class CollapseModel:
         self._last: tuple[tuple[Curve, ...], _Found] | None = None
         self._homes: Remembered[tuple[str, Metric, Recipe | None], _Home | None] = Remembered()
         self._points: Remembered[Hashable, Point] = Remembered()
+        self._doubts: Remembered[tuple[int, _Home, Kind, float], float] = Remembered()
 
     @classmethod
     def fit(cls, curves: Sequence[Curve], settings: ModelSettings | None = None) -> CollapseModel:
@@ -225,8 +227,9 @@ class CollapseModel:
                 continue
             own = [own[j] for j in reached]
             block = np.ix_(own, own)
-            prior = fitted.prior([points[j] for j in reached])
-            level[own], covariance[block] = update(law.level[own], law.covariance[block], *prior)
+            mean, spread = fitted.prior([points[j] for j in reached])
+            doubt = np.sqrt([self._doubt(fitted, curves[law.members[k]]) for k in own])
+            level[own], covariance[block] = update(law.level[own], law.covariance[block], mean, spread * np.outer(doubt, doubt))
             for k in own:
                 dofs[k] = joint_dof(dofs[k], law.covariance[k, k], covariance[k, k], fitted.dof)
         return replace(law, level=level, covariance=covariance, dofs=tuple(dofs))
@@ -243,11 +246,29 @@ class CollapseModel:
         response = next((mean for mean in of_all_rates_first if all(mean.covers(r) for r in recipes)), None)
         key = (family, metric, response)
         if key not in self._landscapes:
-            runs = [r for r in self.references if has_label(r, family, metric)]
-            runs = runs if response is None else [r for r in runs if response.covers(r.recipe)]
+            runs = self._runs_of(family, metric, response)
             finals = metric.to_model([r.final_loss for r in runs])
             self._landscapes[key] = fit_landscape([point_about(r.recipe, r.settings, response) for r in runs], finals)
         return self._landscapes[key], response
+
+    def _runs_of(self, family: str, metric: Metric, response: ResponseMean | None) -> list[Reference]:
+        """Return the references that a landscape is fitted to."""
+        runs = [r for r in self.references if has_label(r, family, metric)]
+        return runs if response is None else [r for r in runs if response.covers(r.recipe)]
+
+    def _doubt(self, landscape: Landscape, run: Curve | Reference) -> float:
+        """Return by what to multiply a landscape's variance for a run that has got so far (:mod:`hpo.core.landscape_trust`)."""
+        home = None if isinstance(run, Reference) or run.is_complete else self._home_of(run)
+        if home is None or isinstance(run, Reference):
+            return 1.0
+        kind, stage = kind_of(run.recipe), stage_of(run.fraction_seen or 0.0)
+        return self._doubts.get((id(landscape), home, kind, stage), lambda: self._doubt_at(landscape, home, kind, stage))
+
+    def _doubt_at(self, landscape: Landscape, home: _Home, kind: Kind, stage: float) -> float:
+        family = self.families[home[0]]
+        fitted = [(family.fit(home[1]), family.references), *((kin.shape_for([]), kin.references) for kin in family.kin)]
+        key = next(key for key, known in self._landscapes.items() if known is landscape)
+        return factor_of(left_out(fitted, (landscape, self._runs_of(*key)), stage, kind))
 
     def _landscape(
         self, curves: Sequence[Curve | Reference], family: str, metric: Metric
