@@ -191,6 +191,7 @@ def forecast(
     """Forecast a run's final loss from what it has logged, or from its first part."""
     from hpo.adapters.curve_column_names import Columns
     from hpo.adapters.model_files import read_model
+    from hpo.core.named_schedule import with_named_schedule
 
     if at is not None and not 0 < at <= 1:
         _fail(f"--at: expected a fraction in (0, 1]; found {at:g}", 2)
@@ -201,7 +202,7 @@ def forecast(
     try:
         fitted = read_model(model)
         others = fitted.without(runs[0].run_id)
-        made = others.forecast(runs[0].curve(at))
+        made = others.forecast(with_named_schedule(runs[0].curve(at), [r.recipe for r in others.references]))
     except ValueError as error:
         _fail(str(error), 2)
     say_notes(runs)
