@@ -216,6 +216,10 @@ class BookPruner(CollapsePruner):
         trial.decision = self._decisions[self._book.study_name, trial.frozen.number]
         return trial.decision
 
+    def let_go(self, trial: RayTrial) -> None:
+        """Forget how far a trial that has ended was followed; one that runs again is followed anew."""
+        self.view_of(self._book).followers.pop(trial.frozen.number, None)  # type: ignore[arg-type]
+
     def release(self, trial_number: int) -> None:
         """Take back what was done by hand about a trial."""
         self._by_hand.withdraw(self._book.study_name, trial_number)

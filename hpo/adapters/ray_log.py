@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from hpo.adapters.json_line import json_object
 from hpo.adapters.optuna_record import TrialDecision
@@ -47,19 +48,13 @@ class EventLog:
             warnings.warn(f"decisions are no longer logged: {error}", RuntimeWarning, stacklevel=2)
             self.path = None
 
-    def read(self) -> list[Event]:
-        """Return the events of the latest experiment in the file; empty if there is none."""
+    def read(self) -> Iterator[Event]:
+        """Yield the events of the latest experiment in the file one by one: there may be millions."""
         if self.path is None or not self.path.is_file():
-            return []
-        events: list[Event] = []
-        with self.path.open(encoding="utf-8", errors="replace") as file:
-            for line in file:
-                event = _parsed(line)
-                if event is not None and event["event"] == "start":
-                    events.clear()
-                elif event is not None:
-                    events.append(event)
-        return events
+            return
+        with self.path.open("rb") as file:
+            file.seek(_after_last_start(file))
+            yield from (event for line in file if (event := _parsed(line)) is not None)
 
     def _mend(self, path: Path) -> None:
         """Before the first line: make the folder, and end a line that a crash cut short."""
@@ -93,6 +88,15 @@ def decision_from(event: Event, number: int) -> TrialDecision:
     return TrialDecision(**{**fields, "trial": number})
 
 
-def _parsed(line: str) -> Event | None:
-    event = json_object(line)
+def _after_last_start(file: BinaryIO) -> int:
+    place = found = 0
+    for line in file:
+        place += len(line)
+        if b'"start"' in line and (_parsed(line) or {}).get("event") == "start":
+            found = place
+    return found
+
+
+def _parsed(line: bytes) -> Event | None:
+    event = json_object(line.decode("utf-8", errors="replace"))
     return event if event is not None and "event" in event else None

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from optuna.trial import TrialState
 
-from hpo.adapters.ray_book import TrialBook
+from hpo.adapters.ray_book import BookPruner, Ending, TrialBook
 
 ABOUT = {"settings": {}, "recipe": None, "family": "", "horizon": 100.0}
 
@@ -60,3 +60,17 @@ def test_a_trial_that_others_are_not_judged_by_keeps_no_reports(last: int) -> No
     book.end("a", "finished")
     assert len(book.trials["a"].frozen.intermediate_values) == 0
     assert not book.report("a", last + 1.0, 1.0)
+
+
+@pytest.mark.parametrize(("how", "last"), [("failed", 20), ("finished", 20), ("stopped", 20), ("finished", 100)])
+def test_nothing_follows_a_trial_that_has_ended_until_it_runs_again(how: Ending, last: int) -> None:
+    book = TrialBook()
+    pruner = BookPruner(book, None)
+    reported(book, range(1, last + 1))
+    pruner.judge(book.trials["a"])
+    book.end("a", how)
+    pruner.let_go(book.trials["a"])
+    assert not pruner.view_of(book).followers
+    if how == "failed":
+        reported(book, range(last + 1, last + 2))
+        assert pruner.judge(book.trials["a"]).step == last + 1

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 from hpo.adapters.optuna_record import TrialDecision
@@ -10,7 +11,7 @@ def test_what_is_read_is_what_was_written_since_the_last_start(tmp_path: Path) -
     log = EventLog(tmp_path / "folder" / "log.jsonl")
     for event in ({"event": "start"}, {"event": "old"}, {"event": "start"}, {"event": "a", "value": float("nan")}):
         log.write(event)
-    assert log.read() == [{"event": "a", "value": "nan"}]
+    assert list(log.read()) == [{"event": "a", "value": "nan"}]
 
 
 def test_a_line_cut_short_is_skipped_and_the_next_begins_on_its_own(tmp_path: Path) -> None:
@@ -24,11 +25,22 @@ def test_a_line_cut_short_is_skipped_and_the_next_begins_on_its_own(tmp_path: Pa
 def test_no_path_no_log() -> None:
     log = EventLog(None)
     log.write({"event": "a"})
-    assert log.read() == []
+    assert list(log.read()) == []
 
 
 def test_a_decision_comes_back_as_it_was(tmp_path: Path) -> None:
     made = TrialDecision(3, 20, "stop", True, "cannot_win", "why", 0.2, 3.1, 3.0, float("inf"), 2.9, 0.001, 0.005, "f", 6, 1.0)
     log = EventLog(tmp_path / "log.jsonl")
     log.write(decision_event("t", made))
-    assert decision_from(log.read()[0], 3) == made
+    assert decision_from(next(log.read()), 3) == made
+
+
+def test_reading_a_long_log_holds_one_event_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"event": "start"}\n' + '{"event": "report", "id": "a", "step": 1, "value": 2.5}\n' * 20_000)
+    tracemalloc.start()
+    n_read = sum(1 for _ in EventLog(path).read())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert n_read == 20_000
+    assert peak < 500_000
