@@ -26,6 +26,7 @@ LOG_NAME = "log.csv"
 _CHECKPOINT_PREFIX = "checkpoint-"
 _FLUSH_EVERY_S = 0.5
 _TAIL_BYTES = 4096
+_ROOM_BYTES = 1 << 20
 _ALWAYS_LOGGED = ("step", "tokens", "loss")
 
 OnReport = Callable[[int, float, float | None], None]
@@ -131,11 +132,22 @@ class FolderSession:
         """Call ``save(folder)`` if a checkpoint is due and publish it atomically; return True if it did.
 
         None is due while the run repeats steps that the log has: it is not yet where the log ends.
+
+        Raises
+        ------
+        OSError
+            The disk is full, however the library that saved has put it.
+        Exception
+            Whatever else ``save`` raises; the checkpoint before stays.
         """
         if self._diverged or self._is_behind or self._last_step <= self._checkpoint_step or not self._checkpoint_is_due():
             return False
         with new_folder(checkpoint_of(self.folder, self._last_step)) as unpublished:
-            save(unpublished)
+            try:
+                save(unpublished)
+            except Exception:
+                _check_room(unpublished)
+                raise
             self._sync_log()
         self._checkpoint_step, self._checkpointed_at = self._last_step, time.monotonic()
         remove_checkpoints(self.folder, keep_step=self._last_step)
@@ -290,6 +302,14 @@ def _whole_lines(path: Path) -> list[str]:
 
 def _step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix(_CHECKPOINT_PREFIX))
+
+
+def _check_room(folder: Path) -> None:
+    """Raise the system's own error if a folder takes no more: torch says no more than that a write has failed."""
+    with (folder / "room").open("wb") as probe:
+        probe.write(bytes(_ROOM_BYTES))
+        probe.flush()
+        os.fsync(probe.fileno())
 
 
 def _whole(step: float) -> int:

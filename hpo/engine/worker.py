@@ -27,6 +27,7 @@ from hpo.engine.hang_watch import hang_watch
 from hpo.engine.run_folder import exclusive_file
 from hpo.engine.stop_marks import is_marked, why_stopped
 from hpo.engine.thinning import Report, Thinner
+from hpo.engine.trouble import in_a_line, printable, text_of
 
 Status = Literal["reached", "stopped", "diverged", "out_of_memory", "failed"]
 Train = Callable[[Mapping[str, Any], Session], None]
@@ -34,6 +35,10 @@ Forward = Callable[[Report], None]
 
 OUTCOME_NAME = "outcome.json"
 _LOCK_PATIENCE_S = 20.0
+
+
+class TrainingFailed(RuntimeError):  # noqa: N818 - the words that people read
+    """A training function raised an error, told in one line: the error itself may not survive the way to another process."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,8 @@ def run_job(job: Job, forward: Forward) -> Outcome | None:
     """Train ``job`` from its latest checkpoint to its stop step and return (and write) how it ended, None if it paused.
 
     ``forward(report)`` is called for a thinned subset of the new reports. Running out of memory is an outcome, as repeating it
-    would not help; any other exception of the training function is left to the caller, traceback logged.
+    would not help. Any other exception of the training function is logged with its traceback and becomes a
+    :class:`TrainingFailed`; ``sys.exit()`` counts as a return.
     """
     if job.is_paused():
         return None
@@ -205,15 +211,9 @@ def _run(job: Job, forward: Forward, step_was_made: Callable[[], None]) -> tuple
 
 def _train(job: Job, session: FolderSession) -> tuple[Status, str]:
     try:
-        train = job.function or import_function(job.trainable)
-        train(job.settings, session)
-    except StopTraining:
-        pass
-    except Exception as error:
-        write_text(job.folder / "error.txt", traceback.format_exc())
-        if not is_out_of_memory(error):
-            raise
-        return "out_of_memory", str(error).splitlines()[0] if str(error) else type(error).__name__
+        call_training(job, session)
+    except MemoryError as error:
+        return "out_of_memory", str(error)
     finally:
         _free_device_memory()
     if session.diverged:
@@ -223,11 +223,36 @@ def _train(job: Job, session: FolderSession) -> tuple[Status, str]:
     return "reached", ""
 
 
+def call_training(job: Job, session: Session, rank: int = 0) -> None:
+    """Call the job's training function until it ends or stops.
+
+    Raises
+    ------
+    MemoryError
+        Memory ran out, of whatever kind; the text is the error's own first line.
+    TrainingFailed
+        It raised anything else. The traceback is in the run's folder, in ``error.txt`` or that of its ``rank``.
+    """
+    try:
+        train = job.function or import_function(job.trainable)
+        train(job.settings, session)
+    except StopTraining:
+        pass
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it raises is told
+        if isinstance(error, SystemExit) and not error.code:
+            return
+        write_text(job.folder / ("error.txt" if rank == 0 else f"error-rank-{rank}.txt"), printable(traceback.format_exc()))
+        if is_out_of_memory(error):
+            raise MemoryError(text_of(error).partition("\n")[0] or type(error).__name__) from None
+        raise TrainingFailed(in_a_line(error)) from None
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return True for Python's, torch's and Ray's ways of saying that memory ran out."""
     if isinstance(error, MemoryError) or any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__):
         return True
-    return "DefaultCPUAllocator: can't allocate memory" in str(error) or "not enough memory" in str(error)
+    said = text_of(error)
+    return "DefaultCPUAllocator: can't allocate memory" in said or "not enough memory" in said
 
 
 def _free_device_memory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -281,3 +282,21 @@ def test_a_name_that_would_break_the_log_is_refused_and_leaves_it_whole(tmp_path
 def test_a_value_that_is_no_number_is_named(tmp_path):
     with FolderSession(tmp_path) as session, pytest.raises(ValueError, match="note must be a number; found 'high'"):
         session.report(step=1, loss=1.0, note="high")
+
+
+def test_a_save_that_fails_for_want_of_room_says_so_whatever_the_library_says(tmp_path):
+    def torch_says(_folder: Path) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534")
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with FolderSession(tmp_path, stop_step=1) as session:
+        session.report(step=1, loss=1.0)
+        with pytest.raises(RuntimeError, match="unexpected pos"):
+            session.checkpoint(torch_says)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                session.checkpoint(torch_says)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
