@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hpo.adapters.storage_patience import is_of_storage, persistently
 from hpo.engine.config import InputError
 from hpo.engine.trouble import OutsideError, in_a_line
 from search_spaces import SearchSpace
@@ -23,13 +24,12 @@ if TYPE_CHECKING:
 
 Ending = Literal["COMPLETE", "PRUNED", "FAIL"]
 _CANDIDATE = "candidate"
-_STORAGES = ("optuna", "sqlalchemy", "psycopg", "psycopg2", "pymysql", "MySQLdb", "sqlite3", "redis")
 
 
 class StudyRecord:
     """The study and its open trials, by candidate number.
 
-    Every method raises :class:`~hpo.engine.trouble.OutsideError` where the storage fails.
+    Every method raises :class:`~hpo.engine.trouble.OutsideError` where the storage fails for longer than a restart takes.
 
     Parameters
     ----------
@@ -74,18 +74,16 @@ class StudyRecord:
         """Add an intermediate value, unless the trial is closed or has one at this step."""
         trial = self._open.get(candidate)
         if trial is not None and step not in self._reported[candidate]:
-            with _reaching_storage():
-                trial.report(loss, step)
+            _write(lambda: trial.report(loss, step))
             self._reported[candidate].add(step)
 
     def annotate(self, candidate: int, attributes: Mapping[str, Any]) -> None:
         """Set user attributes of a trial that is still open; None values are left out."""
         trial = self._open.get(candidate)
         if trial is not None:
-            with _reaching_storage():
-                for key, value in attributes.items():
-                    if value is not None:
-                        trial.set_user_attr(key, value)
+            for key, value in attributes.items():
+                if value is not None:
+                    _write(partial(trial.set_user_attr, key, value))
 
     def close(self, candidate: int, ending: Ending, value: float | None = None) -> None:
         """Tell the study how the trial ended; only the first call for a trial counts."""
@@ -93,8 +91,7 @@ class StudyRecord:
 
         trial = self._open.pop(candidate, None)
         if trial is not None:
-            with _reaching_storage():
-                self._study.tell(trial, values=value, state=TrialState[ending], skip_if_finished=True)
+            _write(lambda: self._study.tell(trial, values=value, state=TrialState[ending], skip_if_finished=True))
 
     def _ask(self, candidate: int) -> None:
         trial = self._study.ask()
@@ -131,13 +128,12 @@ def open_study(name: str, storage: str | None, journal: Path, *, resume: bool) -
             raise InputError.at("storage", "an Optuna storage URL that can be opened", str(error).splitlines()[0]) from None
 
 
-@contextmanager
-def _reaching_storage() -> Iterator[None]:
-    """Within the block, turn what Optuna's storages and their databases raise into trouble outside; a full disk stays one."""
+def _write(write: Callable[[], object]) -> None:
+    """Write to the study, with patience; what its storage raises in the end is trouble outside, but a full disk stays one."""
     try:
-        yield
+        persistently(write)
     except Exception as error:
-        if isinstance(error, OSError) or type(error).__module__.split(".")[0] not in _STORAGES:
+        if isinstance(error, OSError) or not is_of_storage(error):
             raise
         raise OutsideError(f"the storage failed: {in_a_line(error)}") from error
 

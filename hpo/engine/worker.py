@@ -23,7 +23,7 @@ from hpo.adapters.atomic import write_json, write_text
 from hpo.adapters.training_session import FolderSession
 from hpo.core.session import Session, StopTraining
 from hpo.engine.config_blocks import TrialResources
-from hpo.engine.hang_watch import hang_watch
+from hpo.engine.hang_watch import HangWatch, hang_watch
 from hpo.engine.run_folder import exclusive_file
 from hpo.engine.stop_marks import is_marked, why_stopped
 from hpo.engine.thinning import Report, Thinner
@@ -122,8 +122,8 @@ def run_job(job: Job, forward: Forward) -> Outcome | None:
     with _sole_use(job.folder):
         before_s = _seconds_so_far(job.folder)
         started = time.monotonic()
-        with hang_watch(job.folder, job.hang_s) as step_was_made:
-            status, message, last_step = _run(job, forward, step_was_made)
+        with hang_watch(job.folder, job.hang_s) as watch:
+            status, message, last_step = _run(job, forward, watch)
         if status is None:
             return None
         outcome = Outcome(status, last_step, before_s + time.monotonic() - started, message)
@@ -175,14 +175,15 @@ def forget_outcome(folder: Path) -> None:
     (folder / OUTCOME_NAME).unlink(missing_ok=True)
 
 
-def _run(job: Job, forward: Forward, step_was_made: Callable[[], None]) -> tuple[Status | None, str, int]:
+def _run(job: Job, forward: Forward, watch: HangWatch) -> tuple[Status | None, str, int]:
     """Return how the training ended (None: it paused), a message, and the last step."""
 
     def is_interrupted() -> bool:
         return job.is_paused() or is_marked(job.folder)
 
     def pass_on(report: Report) -> None:
-        forward(report)
+        with watch.resting():
+            forward(report)
         if is_interrupted():  # the driver has decided on this report
             session.pause()
 
@@ -196,7 +197,7 @@ def _run(job: Job, forward: Forward, step_was_made: Callable[[], None]) -> tuple
         stop_step=job.stop_step,
         checkpoint_every_s=job.checkpoint_every_s,
         on_report=on_report,
-        on_step=step_was_made,
+        on_step=watch.step,
         wants_pause=is_interrupted,
     )
     with session:
