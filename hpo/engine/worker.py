@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import socket
 import sys
 import time
 import traceback
@@ -267,7 +268,11 @@ def _free_device_memory() -> None:
 @contextmanager
 def _sole_use(folder: Path) -> Iterator[None]:
     """Hold ``folder``, waiting until no other process trains in it, e.g. the orphan of a driver that was just killed."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileNotFoundError:  # a machine that joined the cluster later, which nobody has looked at
+        machine = socket.gethostname()
+        raise RuntimeError(f"{folder.parent} is not there on {machine}: all machines must share the run folder") from None
     deadline = time.monotonic() + _LOCK_PATIENCE_S
     while True:
         with exclusive_file(folder / ".lock") as holder:

@@ -267,3 +267,10 @@ def test_functions_are_found_by_their_path():
         import_function("nowhere:train")
     with pytest.raises(ValueError, match="a function pi in math; found float"):
         import_function("math:pi")
+
+
+def test_a_machine_that_does_not_see_the_run_folder_trains_nothing_and_says_so(job, tmp_path):
+    elsewhere = replace(job(_train), folder=tmp_path / "not mounted" / "trials" / "t")
+    with pytest.raises(RuntimeError, match=r"trials is not there on .*: all machines must share the run folder"):
+        run_job(elsewhere, lambda report: None)
+    assert not (tmp_path / "not mounted").exists()
