@@ -47,7 +47,7 @@ class StudyRecord:
         self._study = study
         self._numbers: dict[int, int] = {}
         self._open: dict[int, Trial] = {}
-        self._reported: dict[int, set[int]] = {}
+        self._last_steps: dict[int, int] = {}
         waiting = set()
         for frozen in study.get_trials(deepcopy=False):
             candidate = frozen.user_attrs.get(_CANDIDATE)
@@ -55,7 +55,7 @@ class StudyRecord:
                 waiting.add(candidate)
             elif candidate is not None:
                 self._numbers[candidate] = frozen.number
-                self._reported[candidate] = set(frozen.intermediate_values)
+                self._last_steps[candidate] = max(frozen.intermediate_values, default=0)
                 if frozen.state == TrialState.RUNNING:
                     self._open[candidate] = Trial(study, frozen._trial_id)
         for candidate, point in enumerate(points):
@@ -71,11 +71,11 @@ class StudyRecord:
         return self._numbers[candidate]
 
     def report(self, candidate: int, step: int, loss: float) -> None:
-        """Add an intermediate value, unless the trial is closed or has one at this step."""
+        """Add an intermediate value, unless the trial is closed or has come beyond this step: it repeats what it did."""
         trial = self._open.get(candidate)
-        if trial is not None and step not in self._reported[candidate]:
+        if trial is not None and step > self._last_steps[candidate]:
             _write(lambda: trial.report(loss, step))
-            self._reported[candidate].add(step)
+            self._last_steps[candidate] = step
 
     def annotate(self, candidate: int, attributes: Mapping[str, Any]) -> None:
         """Set user attributes of a trial that is still open; None values are left out."""
@@ -97,7 +97,7 @@ class StudyRecord:
         trial = self._study.ask()
         if trial.user_attrs.get(_CANDIDATE) != candidate:
             raise InputError.at("storage", "a study with this sweep's trials only", f"trial {trial.number} of another origin")
-        self._numbers[candidate], self._open[candidate], self._reported[candidate] = trial.number, trial, set()
+        self._numbers[candidate], self._open[candidate], self._last_steps[candidate] = trial.number, trial, 0
 
 
 def open_study(name: str, storage: str | None, journal: Path, *, resume: bool) -> optuna.Study:
