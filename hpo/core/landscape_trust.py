@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from hpo.core.coordinates import Kind, are_of_one_kind, kind_of
 from hpo.core.landscape import Landscape
-from hpo.core.recipe import Recipe
 from hpo.core.references import Reference
 from hpo.core.shape import Shape
 from hpo.core.standing import Prefix, standing_of, tempered
@@ -32,11 +32,9 @@ FACTORS: FloatArray = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 1e6])
 STAGES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8)
 """t̂ at which it is asked; in between, what was found at the last of them holds."""
 PAIR_DOF = 4.0
-SAME_KIND = 0.05
 BETTER = 1 / 3
 """Share of the references that count as the better ones."""
 _LEAST_VARIANCE, _NOTHING_KNOWN = 1e-12, 1e12
-Kind = tuple[float | None, ...]
 LandscapeOf = tuple[Landscape, Sequence[Reference]]
 
 
@@ -59,16 +57,6 @@ class LeftOut:
     curve_variance: FloatArray
     landscape: FloatArray
     landscape_variance: FloatArray
-
-
-def kind_of(recipe: Recipe | None) -> Kind:
-    """Return a run's size and length, as far as they are known: parameters, tokens and steps."""
-    return (None, None, None) if recipe is None else (recipe.n_params, recipe.n_tokens, recipe.n_steps)
-
-
-def are_of_one_kind(a: Kind, b: Kind) -> bool:
-    """True if how well runs of one kind are forecast says how well those of the other are: each quantity within 5 %."""
-    return all(x == y if x is None or y is None else abs(math.log(x / y)) <= SAME_KIND for x, y in zip(a, b, strict=True))
 
 
 def stage_of(fraction: float) -> float:

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.core.coordinates import coordinates_of
+from hpo.core.coordinates import Kind, coordinates_of, kind_of, unlike
 from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast, SweepForecast, abstained_forecast, completed_forecast, judged_forecast
-from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, point_of, update
-from hpo.core.landscape_trust import Kind, factor_of, kind_of, left_out, stage_of
+from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, kept_level, point_of, update
+from hpo.core.landscape_trust import factor_of, left_out, stage_of
 from hpo.core.metric import Metric
 from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
 from hpo.core.prefix import prefixes_of
@@ -230,9 +230,19 @@ class CollapseModel:
             mean, spread = fitted.prior([points[j] for j in reached])
             doubt = np.sqrt([self._doubt(fitted, curves[law.members[k]]) for k in own])
             level[own], covariance[block] = update(law.level[own], law.covariance[block], mean, spread * np.outer(doubt, doubt))
+            covariance[block] += kept_level(
+                law.covariance[block], covariance[block], self._apart([curves[law.members[k]] for k in own])
+            )
             for k in own:
                 dofs[k] = joint_dof(dofs[k], law.covariance[k, k], covariance[k, k], fitted.dof)
         return replace(law, level=level, covariance=covariance, dofs=tuple(dofs))
+
+    def _apart(self, runs: Sequence[Curve | Reference]) -> FloatArray:
+        """Return how far the nearest reference is from each run in size and length, in e-folds, shape (n,)."""
+        known = {kind_of(r.recipe) for r in self.references}
+        kinds = [kind_of(run.recipe) for run in runs]
+        nearest = {kind: min((unlike(kind, one) for one in known), default=0.0) for kind in set(kinds)}
+        return np.array([nearest[kind] for kind in kinds])
 
     def landscape_of(
         self, recipes: Sequence[Recipe | None], family: str, metric: Metric

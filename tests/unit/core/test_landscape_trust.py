@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from synthetic import recipe, surrogate_curve
 
+from hpo.core.coordinates import are_of_one_kind, kind_of
 from hpo.core.curve import Curve
-from hpo.core.landscape_trust import FACTORS, FEWEST, LeftOut, are_of_one_kind, factor_of, kind_of, stage_of
+from hpo.core.landscape_trust import FACTORS, FEWEST, LeftOut, factor_of, stage_of
 from hpo.core.model import CollapseModel, ModelSettings
 
 
