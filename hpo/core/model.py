@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from hpo.core.coordinates import Kind, coordinates_of, kind_of, unlike
 from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast, SweepForecast, abstained_forecast, completed_forecast, judged_forecast
+from hpo.core.hindsight import Correction, Hindsight, correction_of, hindsight_of, stage_of
 from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, kept_level, point_of, update
-from hpo.core.landscape_trust import factor_of, left_out, stage_of
+from hpo.core.landscape_trust import factor_of, left_out
 from hpo.core.metric import Metric
 from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
 from hpo.core.prefix import prefixes_of
@@ -99,6 +100,7 @@ class CollapseModel:
         self._homes: Remembered[tuple[str, Metric, Recipe | None], _Home | None] = Remembered()
         self._points: Remembered[Hashable, Point] = Remembered()
         self._doubts: Remembered[tuple[int, _Home, Kind, float], float] = Remembered()
+        self._hindsights: Remembered[_Stage, tuple[Hindsight, Correction]] = Remembered()
 
     @classmethod
     def fit(cls, curves: Sequence[Curve], settings: ModelSettings | None = None) -> CollapseModel:
@@ -271,14 +273,25 @@ class CollapseModel:
         home = None if isinstance(run, Reference) or run.is_complete else self._home_of(run)
         if home is None or isinstance(run, Reference):
             return 1.0
-        kind, stage = kind_of(run.recipe), stage_of(run.fraction_seen or 0.0)
-        return self._doubts.get((id(landscape), home, kind, stage), lambda: self._doubt_at(landscape, home, kind, stage))
+        about = (home, kind_of(run.recipe), stage_of(run.fraction_seen or 0.0))
+        return self._doubts.get((id(landscape), *about), lambda: self._doubt_at(landscape, about))
 
-    def _doubt_at(self, landscape: Landscape, home: _Home, kind: Kind, stage: float) -> float:
-        family = self.families[home[0]]
-        fitted = [(family.fit(home[1]), family.references), *((kin.shape_for([]), kin.references) for kin in family.kin)]
+    def _doubt_at(self, landscape: Landscape, about: _Stage) -> float:
         key = next(key for key, known in self._landscapes.items() if known is landscape)
-        return factor_of(left_out(fitted, (landscape, self._runs_of(*key)), stage, kind))
+        return factor_of(left_out(*self._hindsight(about), (landscape, self._runs_of(*key))))
+
+    def _correction(self, home: _Home, run: Curve) -> Correction:
+        """Return by what a forecast made so early is to be corrected."""
+        return self._hindsight((home, kind_of(run.recipe), stage_of(run.fraction_seen or 0.0)))[1]
+
+    def _hindsight(self, about: _Stage) -> tuple[Hindsight, Correction]:
+        return self._hindsights.get(about, lambda: self._look_back(*about))
+
+    def _look_back(self, home: _Home, kind: Kind, stage: float) -> tuple[Hindsight, Correction]:
+        family = self.families[home[0]]
+        kin = [(one.shape_for([]), one.references) for one in family.kin]
+        known = hindsight_of([(family.fit(home[1]), family.references), *kin], kind, stage)
+        return known, correction_of(known) if np.isfinite(self.settings.shape.covariance_weight) else Correction()
 
     def _landscape(
         self, curves: Sequence[Curve | Reference], family: str, metric: Metric
@@ -326,8 +339,8 @@ class CollapseModel:
                     found.status[i] = "no_family"
                     continue
                 groups.setdefault(home, []).append(i)
-        for (index, controls), members in groups.items():
-            blocks += self._align_group(self.families[index], controls, members, curves, found)
+        for home, members in groups.items():
+            blocks += self._align_group(home, members, curves, found)
         return replace(found, law=Law.of(blocks))
 
     def _abstains(self, curve: Curve) -> str | None:
@@ -340,10 +353,9 @@ class CollapseModel:
             return "past_horizon"
         return None if curve.is_complete or self.references else "no_references"
 
-    def _align_group(
-        self, family: Family, controls: tuple[str, ...], members: list[int], curves: Sequence[Curve], found: _Found
-    ) -> list[_Block]:
+    def _align_group(self, home: _Home, members: list[int], curves: Sequence[Curve], found: _Found) -> list[_Block]:
         """Return one group's joint law without the runs that cannot be judged; note statuses and misfits."""
+        family, controls = self.families[home[0]], home[1]
         shape = family.fit(controls)
         made = prefixes_of([curves[i] for i in members], family, shape)
         for i in members:
@@ -369,8 +381,9 @@ class CollapseModel:
                 found.about[i]["shared_end_sd"] = float(scales[k] * np.sqrt(shared[k, k]))
         if len(judged) < len(group):
             covariance = covariance[np.ix_(judged, judged)]
+        level = np.array([self._correction(home, curves[group[k][0]]).of(aligned.level[k]) for k in judged])
         dofs = tuple(mixed_dof(shape.dof, float(aligned.noise_share[k])) for k in judged)
-        return [([group[k][0] for k in judged], aligned.level[judged], covariance, dofs)] if judged else []
+        return [([group[k][0] for k in judged], level, covariance, dofs)] if judged else []
 
 
 def rank_of(family: Family, recipe: Recipe | None) -> int:
@@ -436,4 +449,6 @@ class _Found:
 
 _Home = tuple[int, tuple[str, ...]]
 """A family's position and the controls that its runs are told apart by."""
+_Stage = tuple[_Home, Kind, float]
+"""Where references are looked back on: a family, a size and length, and a t̂."""
 _Block = tuple[list[int], FloatArray, FloatArray, tuple[float, ...]]

@@ -8,7 +8,8 @@ from synthetic import recipe, surrogate_curve
 
 from hpo.core.coordinates import are_of_one_kind, kind_of
 from hpo.core.curve import Curve
-from hpo.core.landscape_trust import FACTORS, FEWEST, LeftOut, factor_of, stage_of
+from hpo.core.hindsight import FEWEST, stage_of
+from hpo.core.landscape_trust import FACTORS, LeftOut, factor_of
 from hpo.core.model import CollapseModel, ModelSettings
 
 
