@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,9 +39,17 @@ class StudyRecord:
         Of the candidates.
     points : sequence of dict
         Every candidate's point; trials are asked for those that have none yet.
+    again : collection of int
+        Candidates that get a new trial where the one that they have is FAIL.
     """
 
-    def __init__(self, study: optuna.Study, space: SearchSpace, points: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        study: optuna.Study,
+        space: SearchSpace,
+        points: Sequence[Mapping[str, Any]],
+        again: Collection[int] = (),
+    ) -> None:
         from optuna.trial import Trial, TrialState
 
         self._study = study
@@ -53,7 +61,7 @@ class StudyRecord:
             candidate = frozen.user_attrs.get(_CANDIDATE)
             if frozen.state == TrialState.WAITING:
                 waiting.add(candidate)
-            elif candidate is not None:
+            elif candidate is not None and not (candidate in again and frozen.state == TrialState.FAIL):
                 self._numbers[candidate] = frozen.number
                 self._last_steps[candidate] = max(frozen.intermediate_values, default=0)
                 if frozen.state == TrialState.RUNNING:

@@ -116,6 +116,7 @@ def test_a_forecast_that_abstains_says_why_and_gives_no_number(hpo, curves):
         (("forecast", "plain.csv", "--model", "model.json", "--at", "0.5"), "only where its whole length is known"),
         (("sweep",), "either CONFIG or --resume RUN; found neither"),
         (("sweep", "x.yaml", "--resume", "y"), "found both"),
+        (("sweep", "x.yaml", "--retry-failed"), "--retry-failed: expected --resume RUN with it; found a new sweep"),
         (("sweep", "--resume", "nowhere"), "--resume: expected the folder of a run"),
         (("sweep", "--resume", "y", "--set", "a=1"), "--set: expected no such option with --resume"),
         (("sweep", "--resume", "y", "--log-to", "wandb"), "--log-to: expected no such option with --resume"),
