@@ -151,12 +151,13 @@ class CollapseModel:
         Runs of one family share its shape's uncertainty, and the landscape of finished runs bears on their differences.
         """
         found = self._align(curves)
-        found = replace(found, law=self._with_landscape(curves, found.law))
+        found = replace(found, law=self._with_landscape(curves, found.law, found.ends))
         forecasts = _forecasts(curves, found)
         p_best = np.full(len(curves), np.nan)
         if not found.law.members:
             return SweepForecast(forecasts, p_best, np.full((self.settings.n_draws, len(curves)), np.nan))
-        drawn = found.law.draw(rng, self.settings.n_draws)
+        noise = np.array([found.ends.get(i, 0.0) for i in found.law.members])
+        drawn = replace(found.law, covariance=found.law.covariance - np.diag(noise)).draw(rng, self.settings.n_draws)
         p_best[found.law.members] = probability_best(drawn)
         if found.law.members == list(range(len(curves))):
             return SweepForecast(forecasts, p_best, drawn)
@@ -175,16 +176,18 @@ class CollapseModel:
         noise : float
             Variance of the first run's final value that is left out, as it is of the finished runs' levels.
         """
-        law = self._align(curves).law
+        found = self._align(curves)
+        law, ends = found.law, found.ends
         level = np.array([f.level for f in finished])
         n = len(law.members)
         covariance = np.zeros((n + level.size, n + level.size))
         covariance[:n, :n] = law.covariance
         if law.members and law.members[0] == 0:
             covariance[0, 0] = max(covariance[0, 0] - noise, 0.0)
+            ends = {**ends, 0: max(ends.get(0, 0.0) - noise, 0.0)}
         members = [*law.members, *range(len(curves), len(curves) + level.size)]
         whole = Law(members, np.concatenate((law.level, level)), covariance, (*law.dofs, *[np.inf] * level.size))
-        return self._with_landscape([*curves, *(f.run for f in finished)], whole)
+        return self._with_landscape([*curves, *(f.run for f in finished)], whole, ends)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict with a ``schema`` number."""
@@ -213,8 +216,12 @@ class CollapseModel:
             raise ValueError("not a collapse model: references and settings are missing")
         return cls([Reference.from_dict(r) for r in references], ModelSettings.from_dict(data["settings"]))
 
-    def _with_landscape(self, curves: Sequence[Curve | Reference], law: Law) -> Law:
-        """Return the joint law once the landscape of each label and metric has been taken into account."""
+    def _with_landscape(self, curves: Sequence[Curve | Reference], law: Law, ends: Mapping[int, float]) -> Law:
+        """Return the joint law once the landscape of each label and metric has been taken into account.
+
+        ``ends`` is the variance that the noise of a final value has in the law, by the run's position. It is in the landscape
+        too, and is no error of either: both are taken together without it.
+        """
         level, covariance, dofs = law.level.copy(), law.covariance.copy(), list(law.dofs)
         groups: dict[tuple[str, Metric], list[int]] = {}
         for k, i in enumerate(law.members):
@@ -231,10 +238,14 @@ class CollapseModel:
             block = np.ix_(own, own)
             mean, spread = fitted.prior([points[j] for j in reached])
             doubt = np.sqrt([self._doubt(fitted, curves[law.members[k]]) for k in own])
-            level[own], covariance[block] = update(law.level[own], law.covariance[block], mean, spread * np.outer(doubt, doubt))
-            covariance[block] += kept_level(
-                law.covariance[block], covariance[block], self._apart([curves[law.members[k]] for k in own])
-            )
+            spread *= np.outer(doubt, doubt)
+            apart = self._apart([curves[law.members[k]] for k in own])
+            spread += fitted.drift([points[j] for j in reached], apart)
+            noise = np.array([ends.get(law.members[k], 0.0) for k in own])
+            spread -= np.diag(np.minimum(noise, (doubt * fitted.noise) ** 2))
+            level[own], covariance[block] = update(law.level[own], law.covariance[block] - np.diag(noise), mean, spread)
+            covariance[block] += np.diag(noise)
+            covariance[block] += kept_level(law.covariance[block], covariance[block], apart)
             for k in own:
                 dofs[k] = joint_dof(dofs[k], law.covariance[k, k], covariance[k, k], fitted.dof)
         return replace(law, level=level, covariance=covariance, dofs=tuple(dofs))
@@ -445,6 +456,11 @@ class _Found:
     law: Law
     status: dict[int, str]
     about: dict[int, dict[str, Any]]
+
+    @property
+    def ends(self) -> dict[int, float]:
+        """Variance that the noise of each judged run's final value has in the law, by position."""
+        return {i: self.about[i].get("end_sd", 0.0) ** 2 for i in self.law.members if i in self.about}
 
 
 _Home = tuple[int, tuple[str, ...]]
