@@ -33,7 +33,7 @@ MIN_REFERENCES = 4
 LEVEL_SD = 1.0
 """Prior sd of the trials' common level on the model's scale: free."""
 DRIFT_TILT, DRIFT_OWN = 0.002, 0.0015
-"""How final values drift apart over an e-fold of size or length (sds of log loss): by e-folds of the learning rate, and at all."""
+"""How final values drift apart over an e-fold of size or length (sds): by e-folds of the learning rate, and at all."""
 KEPT, DRIFT_SD = 0.8, 0.01
 """Share of its variance that the level of runs of a new size or length keeps, up to this sd of log loss an e-fold (squared)."""
 _SCHEDULE_GRID = np.linspace(0.05, 1.0, 20)
