@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpo.core.bad_reports import without_bad_reports
 from hpo.core.coordinates import Coordinates, coordinates_of
 from hpo.core.curve import N_BINS, Curve
 from hpo.core.divergence import has_risen
@@ -52,7 +53,11 @@ class Reference:
 
     @classmethod
     def of(cls, curve: Curve, is_end_reported: bool = True) -> Reference:
-        """Return the reference of a complete curve; ``is_end_reported`` as of :meth:`hpo.core.noise.CurveNoise.of`."""
+        """Return the reference of a complete curve of a run that has ended, without its bad reports.
+
+        See :mod:`hpo.core.bad_reports`; ``is_end_reported`` as of :meth:`hpo.core.noise.CurveNoise.of`.
+        """
+        curve = without_bad_reports(curve.ended())
         if curve.final_loss is None:
             raise ValueError(f"a reference must be complete; run {curve.run_id!r} is not")
         return cls(
@@ -263,7 +268,8 @@ def has_label(reference: Reference, family: str, metric: Metric) -> bool:
 
 
 def why_not_reference(curve: Curve) -> str | None:
-    """Return why a curve cannot teach the shape, None if it can."""
+    """Return why the curve of a run that has ended cannot teach the shape, None if it can."""
+    curve = curve.ended()
     if curve.nonfinite_step is not None:
         return f"not finite at step {curve.nonfinite_step:g}"
     if curve.fraction_seen is None:

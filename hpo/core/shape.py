@@ -37,7 +37,6 @@ from hpo.core.leave_out import LeaveOut
 from hpo.core.noise import FamilyNoise
 from hpo.core.recipe import Recipe
 from hpo.core.remembered import Remembered
-from hpo.core.spikes import without_spikes
 
 FloatArray = NDArray[np.float64]
 NODES: FloatArray = 0.5 * (BIN_EDGES[:-1] + BIN_EDGES[1:])
@@ -149,10 +148,10 @@ def common_controls(runs: Sequence[Coordinates], settings: ShapeSettings) -> tup
 def residuals_at_nodes(curve: Curve, nodes: FloatArray = NODES) -> FloatArray:
     """Return y(t̂) − y(1) of a complete curve at ``nodes``; NaN before its first point.
 
-    Linear interpolation in log t̂ between bin means, spikes left out.
+    Linear interpolation in log t̂ between bin means.
     """
     seen = np.log(np.maximum(curve.fractions, 1e-9))  # a point at step 0 stays the first
-    y = without_spikes(np.asarray(curve.metric.to_model(curve.means), dtype=np.float64), seen)
+    y = np.asarray(curve.metric.to_model(curve.means), dtype=np.float64)
     if curve.final_loss is None:
         raise ValueError(f"residuals need a complete curve; run {curve.run_id!r} is not")
     end = float(curve.metric.to_model(curve.final_loss))
