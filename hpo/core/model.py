@@ -37,6 +37,9 @@ from hpo.core.rivals import Finished
 
 FloatArray = NDArray[np.float64]
 SCHEMA = 1
+COMMON_NOISE = 0.75
+"""Share of the noise of final values that tells no trial from another: nearly all where they see the data in one order, little
+where they do not (between the two as recorded studies order it)."""
 PAST_HORIZON = 0.01
 """Runs may end a report after their stated horizon; further on the horizon is not believed."""
 
@@ -109,7 +112,7 @@ class CollapseModel:
         p_best = np.full(len(curves), np.nan)
         if not found.law.members:
             return SweepForecast(forecasts, p_best, np.full((self.settings.n_draws, len(curves)), np.nan))
-        noise = np.array([found.ends.get(i, 0.0) for i in found.law.members])
+        noise = COMMON_NOISE * np.array([found.ends.get(i, 0.0) for i in found.law.members])
         drawn = replace(found.law, covariance=found.law.covariance - np.diag(noise)).draw(rng, self.settings.n_draws)
         p_best[found.law.members] = probability_best(drawn)
         if found.law.members == list(range(len(curves))):
@@ -320,29 +323,30 @@ class CollapseModel:
         for i in members:
             found.about[i] = {"family": family.name, "n_references": len(family.references), "controls": controls}
             found.status[i] = "too_few_points"
-        group = [(i, prefix) for i, prefix in zip(members, made, strict=True) if prefix is not None]
-        if not group:
+        judged = []
+        for i, prefix in zip(members, made, strict=True):
+            if prefix is None or prefix.standing is None:
+                continue
+            found.about[i]["misfit"] = prefix.standing.misfit
+            found.status[i] = "ok" if prefix.standing.misfit <= self.settings.max_misfit else "bad_misfit"
+            if found.status[i] == "ok":  # what a run that left the family does says nothing of the others
+                judged.append((i, prefix))
+        if not judged:
             return []
-        aligned = align_jointly([prefix for _, prefix in group], shape.covariance, shape.settings.scale_dof)
-        for k, (i, _) in enumerate(group):
-            found.about[i]["misfit"] = float(aligned.misfit[k])
-            found.status[i] = "ok" if aligned.misfit[k] <= self.settings.max_misfit else "bad_misfit"
-        judged = [k for k, (i, _) in enumerate(group) if found.status[i] == "ok"]
-        scales = np.array([shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in group])
+        aligned = align_jointly([prefix for _, prefix in judged], shape.covariance, shape.settings.scale_dof)
+        scales = np.array([shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in judged])
         covariance = aligned.scaled(scales)
         if shape.noise is not None:  # of the references' ends in the shape, and of the final value to be measured
-            borrowed = np.stack([prefix.borrowed for _, prefix in group if prefix.borrowed is not None])
-            own = shape.noise.end * np.array([prefix.point for _, prefix in group])
+            borrowed = np.stack([prefix.borrowed for _, prefix in judged if prefix.borrowed is not None])
+            own = shape.noise.end * np.array([prefix.point for _, prefix in judged])
             shared = shape.noise.end * (borrowed * shape.noise.points) @ borrowed.T
             covariance = covariance + (shared + np.diag(own)) * np.outer(scales, scales)
-            for k, (i, _) in enumerate(group):
+            for k, (i, _) in enumerate(judged):
                 found.about[i]["end_sd"] = float(scales[k] * np.sqrt(own[k]))
                 found.about[i]["shared_end_sd"] = float(scales[k] * np.sqrt(shared[k, k]))
-        if len(judged) < len(group):
-            covariance = covariance[np.ix_(judged, judged)]
-        level = np.array([self._correction(home, curves[group[k][0]]).of(aligned.level[k]) for k in judged])
-        dofs = tuple(mixed_dof(shape.dof, float(aligned.noise_share[k])) for k in judged)
-        return [([group[k][0] for k in judged], level, covariance, dofs)] if judged else []
+        level = np.array([self._correction(home, curves[i]).of(aligned.level[k]) for k, (i, _) in enumerate(judged)])
+        dofs = tuple(mixed_dof(shape.dof, float(share)) for share in aligned.noise_share)
+        return [([i for i, _ in judged], level, covariance, dofs)]
 
 
 def rank_of(family: Family, recipe: Recipe | None) -> int:
