@@ -11,7 +11,6 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import count, cycle
 
 import numpy as np
 
@@ -41,9 +40,10 @@ def measure(repetitions: int = 5) -> list[Step]:
     trials = [_run(rng, f"t{i}", n_steps=2 * N_POINTS, until=STOP) for i in range(N_TRIALS)]
     model = CollapseModel.fit(references)
     model.forecast(trials[0])  # the shape is fitted with the first one
-    first, again = iter(trials[1:]), (replace(trials[i % N_TRIALS]) for i in count(1))  # a run that has reported is a new curve
-    all_again = ([replace(trial) for trial in trials] for _ in count())
-    one_again = ([replace(trial) if i == k else trial for i, trial in enumerate(trials)] for k in cycle(range(N_TRIALS)))
+    first = iter(trials[1:])
+    again = iter([replace(trials[i % N_TRIALS]) for i in range(20 * repetitions)])  # a run that has reported is a new curve
+    all_again = iter([[replace(trial) for trial in trials] for _ in range(repetitions)])
+    one_again = iter([[replace(t) if i == k else t for i, t in enumerate(trials)] for k in range(2 * repetitions)])
     return [
         Step(
             f"fit of {N_REFERENCES} runs and first forecast",

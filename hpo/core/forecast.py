@@ -114,9 +114,10 @@ class SweepForecast:
     forecasts : tuple of Forecast
         One a trial, in order.
     p_best : ndarray, shape (n_trials,)
-        Probability of the best final value among the judged trials, from joint draws; NaN for abstained ones.
+        Probability of the best final level among the judged trials, from joint draws; NaN for abstained ones.
     draws : ndarray, shape (n_draws, n_trials)
-        The joint draws on the model's scale; NaN columns for abstained trials.
+        Joint draws of the final levels on the model's scale, without the noise of their measurement (which trial is better, not
+        which will look so); NaN columns for abstained trials.
     """
 
     forecasts: tuple[Forecast, ...]

@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.core.coordinates import coordinates_of
+from hpo.core.coordinates import Kind, coordinates_of, kind_of, unlike
 from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast, SweepForecast, abstained_forecast, completed_forecast, judged_forecast
-from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, point_of, update
+from hpo.core.hindsight import Correction, Hindsight, correction_of, hindsight_of, stage_of
+from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, kept_level, point_of, update
+from hpo.core.landscape_trust import factor_of, left_out
 from hpo.core.metric import Metric
 from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
 from hpo.core.prefix import prefixes_of
@@ -95,8 +97,10 @@ class CollapseModel:
         self.families = families_of(self.references, self.settings.shape)
         self._landscapes: dict[tuple[str, Metric, ResponseMean | None], Landscape | None] = {}
         self._last: tuple[tuple[Curve, ...], _Found] | None = None
-        self._homes: Remembered[tuple[str, Metric, Recipe | None], Family | None] = Remembered()
+        self._homes: Remembered[tuple[str, Metric, Recipe | None], _Home | None] = Remembered()
         self._points: Remembered[Hashable, Point] = Remembered()
+        self._doubts: Remembered[tuple[int, _Home, Kind, float], float] = Remembered()
+        self._hindsights: Remembered[_Stage, tuple[Hindsight, Correction]] = Remembered()
 
     @classmethod
     def fit(cls, curves: Sequence[Curve], settings: ModelSettings | None = None) -> CollapseModel:
@@ -123,11 +127,18 @@ class CollapseModel:
         The references of its own schedule, if they span its controls; else those of all schedules joined by a response mean,
         if there is one, rather by one of its own rate; else those of its own schedule after all.
         """
-        return self._homes.get((curve.family, curve.metric, curve.recipe), lambda: self._home_of(curve))
+        home = self._home_of(curve)
+        return None if home is None else self.families[home[0]]
 
-    def _home_of(self, curve: Curve) -> Family | None:
-        matches = [f for f in self.families if f.accepts(curve.family, curve.metric, curve.recipe)]
-        return max(matches, key=lambda f: (rank_of(f, curve.recipe), len(f.references)), default=None)
+    def _home_of(self, curve: Curve) -> _Home | None:
+        return self._homes.get((curve.family, curve.metric, curve.recipe), lambda: self._find_home(curve))
+
+    def _find_home(self, curve: Curve) -> _Home | None:
+        matches = [k for k, f in enumerate(self.families) if f.accepts(curve.family, curve.metric, curve.recipe)]
+        if not matches:
+            return None
+        best = max(matches, key=lambda k: (rank_of(self.families[k], curve.recipe), len(self.families[k].references)))
+        return best, self.families[best].controls_for([coordinates_of(curve.recipe)])
 
     def forecast(self, curve: Curve) -> Forecast:
         """Return the forecast of one run by itself."""
@@ -140,12 +151,13 @@ class CollapseModel:
         Runs of one family share its shape's uncertainty, and the landscape of finished runs bears on their differences.
         """
         found = self._align(curves)
-        found = replace(found, law=self._with_landscape(curves, found.law))
+        found = replace(found, law=self._with_landscape(curves, found.law, found.ends))
         forecasts = _forecasts(curves, found)
         p_best = np.full(len(curves), np.nan)
         if not found.law.members:
             return SweepForecast(forecasts, p_best, np.full((self.settings.n_draws, len(curves)), np.nan))
-        drawn = found.law.draw(rng, self.settings.n_draws)
+        noise = np.array([found.ends.get(i, 0.0) for i in found.law.members])
+        drawn = replace(found.law, covariance=found.law.covariance - np.diag(noise)).draw(rng, self.settings.n_draws)
         p_best[found.law.members] = probability_best(drawn)
         if found.law.members == list(range(len(curves))):
             return SweepForecast(forecasts, p_best, drawn)
@@ -164,16 +176,18 @@ class CollapseModel:
         noise : float
             Variance of the first run's final value that is left out, as it is of the finished runs' levels.
         """
-        law = self._align(curves).law
+        found = self._align(curves)
+        law, ends = found.law, found.ends
         level = np.array([f.level for f in finished])
         n = len(law.members)
         covariance = np.zeros((n + level.size, n + level.size))
         covariance[:n, :n] = law.covariance
         if law.members and law.members[0] == 0:
             covariance[0, 0] = max(covariance[0, 0] - noise, 0.0)
+            ends = {**ends, 0: max(ends.get(0, 0.0) - noise, 0.0)}
         members = [*law.members, *range(len(curves), len(curves) + level.size)]
         whole = Law(members, np.concatenate((law.level, level)), covariance, (*law.dofs, *[np.inf] * level.size))
-        return self._with_landscape([*curves, *(f.run for f in finished)], whole)
+        return self._with_landscape([*curves, *(f.run for f in finished)], whole, ends)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict with a ``schema`` number."""
@@ -202,8 +216,12 @@ class CollapseModel:
             raise ValueError("not a collapse model: references and settings are missing")
         return cls([Reference.from_dict(r) for r in references], ModelSettings.from_dict(data["settings"]))
 
-    def _with_landscape(self, curves: Sequence[Curve | Reference], law: Law) -> Law:
-        """Return the joint law once the landscape of each label and metric has been taken into account."""
+    def _with_landscape(self, curves: Sequence[Curve | Reference], law: Law, ends: Mapping[int, float]) -> Law:
+        """Return the joint law once the landscape of each label and metric has been taken into account.
+
+        ``ends`` is the variance that the noise of a final value has in the law, by the run's position. It is in the landscape
+        too, and is no error of either: both are taken together without it.
+        """
         level, covariance, dofs = law.level.copy(), law.covariance.copy(), list(law.dofs)
         groups: dict[tuple[str, Metric], list[int]] = {}
         for k, i in enumerate(law.members):
@@ -218,11 +236,26 @@ class CollapseModel:
                 continue
             own = [own[j] for j in reached]
             block = np.ix_(own, own)
-            prior = fitted.prior([points[j] for j in reached])
-            level[own], covariance[block] = update(law.level[own], law.covariance[block], *prior)
+            mean, spread = fitted.prior([points[j] for j in reached])
+            doubt = np.sqrt([self._doubt(fitted, curves[law.members[k]]) for k in own])
+            spread *= np.outer(doubt, doubt)
+            apart = self._apart([curves[law.members[k]] for k in own])
+            spread += fitted.drift([points[j] for j in reached], apart)
+            noise = np.array([ends.get(law.members[k], 0.0) for k in own])
+            spread -= np.diag(np.minimum(noise, (doubt * fitted.noise) ** 2))
+            level[own], covariance[block] = update(law.level[own], law.covariance[block] - np.diag(noise), mean, spread)
+            covariance[block] += np.diag(noise)
+            covariance[block] += kept_level(law.covariance[block], covariance[block], apart)
             for k in own:
                 dofs[k] = joint_dof(dofs[k], law.covariance[k, k], covariance[k, k], fitted.dof)
         return replace(law, level=level, covariance=covariance, dofs=tuple(dofs))
+
+    def _apart(self, runs: Sequence[Curve | Reference]) -> FloatArray:
+        """Return how far the nearest reference is from each run in size and length, in e-folds, shape (n,)."""
+        known = {kind_of(r.recipe) for r in self.references}
+        kinds = [kind_of(run.recipe) for run in runs]
+        nearest = {kind: min((unlike(kind, one) for one in known), default=0.0) for kind in set(kinds)}
+        return np.array([nearest[kind] for kind in kinds])
 
     def landscape_of(
         self, recipes: Sequence[Recipe | None], family: str, metric: Metric
@@ -236,11 +269,40 @@ class CollapseModel:
         response = next((mean for mean in of_all_rates_first if all(mean.covers(r) for r in recipes)), None)
         key = (family, metric, response)
         if key not in self._landscapes:
-            runs = [r for r in self.references if has_label(r, family, metric)]
-            runs = runs if response is None else [r for r in runs if response.covers(r.recipe)]
+            runs = self._runs_of(family, metric, response)
             finals = metric.to_model([r.final_loss for r in runs])
             self._landscapes[key] = fit_landscape([point_about(r.recipe, r.settings, response) for r in runs], finals)
         return self._landscapes[key], response
+
+    def _runs_of(self, family: str, metric: Metric, response: ResponseMean | None) -> list[Reference]:
+        """Return the references that a landscape is fitted to."""
+        runs = [r for r in self.references if has_label(r, family, metric)]
+        return runs if response is None else [r for r in runs if response.covers(r.recipe)]
+
+    def _doubt(self, landscape: Landscape, run: Curve | Reference) -> float:
+        """Return by what to multiply a landscape's variance for a run that has got so far (:mod:`hpo.core.landscape_trust`)."""
+        home = None if isinstance(run, Reference) or run.is_complete else self._home_of(run)
+        if home is None or isinstance(run, Reference):
+            return 1.0
+        about = (home, kind_of(run.recipe), stage_of(run.fraction_seen or 0.0))
+        return self._doubts.get((id(landscape), *about), lambda: self._doubt_at(landscape, about))
+
+    def _doubt_at(self, landscape: Landscape, about: _Stage) -> float:
+        key = next(key for key, known in self._landscapes.items() if known is landscape)
+        return factor_of(left_out(*self._hindsight(about), (landscape, self._runs_of(*key))))
+
+    def _correction(self, home: _Home, run: Curve) -> Correction:
+        """Return by what a forecast made so early is to be corrected."""
+        return self._hindsight((home, kind_of(run.recipe), stage_of(run.fraction_seen or 0.0)))[1]
+
+    def _hindsight(self, about: _Stage) -> tuple[Hindsight, Correction]:
+        return self._hindsights.get(about, lambda: self._look_back(*about))
+
+    def _look_back(self, home: _Home, kind: Kind, stage: float) -> tuple[Hindsight, Correction]:
+        family = self.families[home[0]]
+        kin = [(one.shape_for([]), one.references) for one in family.kin]
+        known = hindsight_of([(family.fit(home[1]), family.references), *kin], kind, stage)
+        return known, correction_of(known) if np.isfinite(self.settings.shape.covariance_weight) else Correction()
 
     def _landscape(
         self, curves: Sequence[Curve | Reference], family: str, metric: Metric
@@ -273,8 +335,7 @@ class CollapseModel:
 
     def _align_anew(self, curves: Sequence[Curve]) -> _Found:
         found = _Found(Law.of([]), {}, {})
-        groups: dict[tuple[int, tuple[str, ...]], list[int]] = {}
-        shelf = {id(family): k for k, family in enumerate(self.families)}
+        groups: dict[_Home, list[int]] = {}
         blocks: list[_Block] = []
         for i, curve in enumerate(curves):
             status = self._abstains(curve)
@@ -284,14 +345,13 @@ class CollapseModel:
                 found.status[i] = "complete"
                 blocks.append(([i], curve.metric.to_model([curve.final_loss]), np.zeros((1, 1)), (np.inf,)))
             else:
-                family = self.family_of(curve)
-                if family is None:
+                home = self._home_of(curve)
+                if home is None:
                     found.status[i] = "no_family"
                     continue
-                shape = family.shape_for([coordinates_of(curve.recipe)])
-                groups.setdefault((shelf[id(family)], shape.controls), []).append(i)
-        for (index, controls), members in groups.items():
-            blocks += self._align_group(self.families[index], controls, members, curves, found)
+                groups.setdefault(home, []).append(i)
+        for home, members in groups.items():
+            blocks += self._align_group(home, members, curves, found)
         return replace(found, law=Law.of(blocks))
 
     def _abstains(self, curve: Curve) -> str | None:
@@ -304,10 +364,9 @@ class CollapseModel:
             return "past_horizon"
         return None if curve.is_complete or self.references else "no_references"
 
-    def _align_group(
-        self, family: Family, controls: tuple[str, ...], members: list[int], curves: Sequence[Curve], found: _Found
-    ) -> list[_Block]:
+    def _align_group(self, home: _Home, members: list[int], curves: Sequence[Curve], found: _Found) -> list[_Block]:
         """Return one group's joint law without the runs that cannot be judged; note statuses and misfits."""
+        family, controls = self.families[home[0]], home[1]
         shape = family.fit(controls)
         made = prefixes_of([curves[i] for i in members], family, shape)
         for i in members:
@@ -331,9 +390,11 @@ class CollapseModel:
             for k, (i, _) in enumerate(group):
                 found.about[i]["end_sd"] = float(scales[k] * np.sqrt(own[k]))
                 found.about[i]["shared_end_sd"] = float(scales[k] * np.sqrt(shared[k, k]))
-        covariance = covariance[np.ix_(judged, judged)]
+        if len(judged) < len(group):
+            covariance = covariance[np.ix_(judged, judged)]
+        level = np.array([self._correction(home, curves[group[k][0]]).of(aligned.level[k]) for k in judged])
         dofs = tuple(mixed_dof(shape.dof, float(aligned.noise_share[k])) for k in judged)
-        return [([group[k][0] for k in judged], aligned.level[judged], covariance, dofs)] if judged else []
+        return [([group[k][0] for k in judged], level, covariance, dofs)] if judged else []
 
 
 def rank_of(family: Family, recipe: Recipe | None) -> int:
@@ -396,5 +457,14 @@ class _Found:
     status: dict[int, str]
     about: dict[int, dict[str, Any]]
 
+    @property
+    def ends(self) -> dict[int, float]:
+        """Variance that the noise of each judged run's final value has in the law, by position."""
+        return {i: self.about[i].get("end_sd", 0.0) ** 2 for i in self.law.members if i in self.about}
 
+
+_Home = tuple[int, tuple[str, ...]]
+"""A family's position and the controls that its runs are told apart by."""
+_Stage = tuple[_Home, Kind, float]
+"""Where references are looked back on: a family, a size and length, and a t̂."""
 _Block = tuple[list[int], FloatArray, FloatArray, tuple[float, ...]]

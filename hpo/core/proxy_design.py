@@ -22,7 +22,7 @@ from hpo.core.coordinates import Coordinates, coordinates_of
 from hpo.core.landscape import Point, dimensions_of, point_of, suffice, update_gain
 from hpo.core.proxy_beliefs import Knowledge
 from hpo.core.recipe import Recipe
-from hpo.core.shape import Shape, common_controls, run_kernel
+from hpo.core.shape import Shape, common_controls, inverse_of, run_kernel
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -228,7 +228,7 @@ def _shape(runs: Sequence[Coordinates], controls: tuple[str, ...], known: Knowle
     centre = np.array([np.mean([run.controls[c] for run in runs]) for c in controls])
     kernel = run_kernel(runs, runs, controls, centre, known.settings)
     nothing = np.zeros((len(runs), seen.size))
-    inverse = np.asarray(np.linalg.inv(kernel + np.eye(len(runs))), dtype=np.float64)
+    inverse, sums = inverse_of(kernel, known.settings.template_sd)
     return Shape(
         nodes=known.nodes[seen],
         controls=controls,
@@ -238,6 +238,7 @@ def _shape(runs: Sequence[Coordinates], controls: tuple[str, ...], known: Knowle
         centre=centre,
         runs=tuple(runs),
         inverse=inverse,
+        sums=sums,
         solved=nothing,
         shares=np.ones(len(runs)),
         taken=nothing,

@@ -200,7 +200,11 @@ class Family:
 
     def shape_for(self, runs: Sequence[Coordinates]) -> Shape:
         """Return the shape conditioned on what both the references and ``runs`` know."""
-        return self.fit(common_controls([self._common, *runs], self.settings))
+        return self.fit(self.controls_for(runs))
+
+    def controls_for(self, runs: Sequence[Coordinates]) -> tuple[str, ...]:
+        """Return what both the references and ``runs`` know and the settings use."""
+        return common_controls([self._common, *runs], self.settings)
 
     def fit(self, controls: tuple[str, ...]) -> Shape:
         """Return the shape for the given controls; fitted once."""

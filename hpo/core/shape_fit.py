@@ -17,7 +17,7 @@ from hpo.core.amplitude import BURN_IN, travelled
 from hpo.core.coordinates import Coordinates
 from hpo.core.misfit import JUDGED_FROM, MisfitPrior, RowNoise, fit_misfit, fit_scale, noise_modes
 from hpo.core.noise import CurveNoise, FamilyNoise
-from hpo.core.shape import NODES, Shape, ShapeSettings, run_kernel
+from hpo.core.shape import NODES, Shape, ShapeSettings, inverse_of, run_kernel
 
 FloatArray = NDArray[np.float64]
 
@@ -101,14 +101,13 @@ def fit_shape(
         settings.scale_dof,
         settings.amplitude_sd,
     )
-    effects = run_kernel(runs, runs, controls, centre, replace(settings, template_sd=0.0))
-    rest = settings.template_sd**2 + np.eye(len(runs))
+    effects = run_kernel(runs, runs, controls, centre, settings)
     noise = FamilyNoise.of(noises, nodes)
     modes = None if noise is None else noise_modes(nodes, RowNoise(noise.rows, noise.points))
     share, inflation = (0.0 if settings.brownian_sd > 0 else 1.0), 1.0
     others = (kin or Kin.none()).at(keep)
     for _ in range(_SHARE_PASSES):  # from no effects at all: two runs that scatter widely stay unexplained
-        inverse: FloatArray = np.asarray(np.linalg.inv(rest + share**2 / inflation * effects), dtype=np.float64)
+        inverse, sums = inverse_of(share**2 / inflation * effects, settings.template_sd)
         solved, n_free = inverse @ target, float(np.trace(inverse))  # also the regression errors: R − k(k + 1)⁻¹R
         amounts = _noise_amounts(inverse, noise)
         rows = None if noise is None else RowNoise(noise.rows, np.concatenate((amounts, others.amounts)))
@@ -122,8 +121,8 @@ def fit_shape(
     misfit = fit_misfit(errors, n_free, nodes, prior, rows, modes, curve)
     used = _with_effects(settings, last[0] / math.sqrt(last[1]))
     own = slice(len(runs))
-    fitted = (misfit.covariance, misfit.dof, used, centre, tuple(runs), inverse, solved, misfit.shares[own], misfit.taken[own])
-    return Shape(nodes, controls, *fitted, noise=noise, inflation=last[1])
+    solution = (centre, tuple(runs), inverse, sums, solved, misfit.shares[own], misfit.taken[own])
+    return Shape(nodes, controls, misfit.covariance, misfit.dof, used, *solution, noise=noise, inflation=last[1])
 
 
 _SHARE_PASSES = 8

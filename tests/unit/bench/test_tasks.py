@@ -135,6 +135,13 @@ def test_a_task_too_small_is_left_out_with_its_reason(tmp_path):
     assert "fewer than min_targets 3" in left_out[0]["reason"]
 
 
+def test_a_task_of_logs_that_end_early_says_so(tmp_path):
+    frame = sweep_frame()
+    tasks, left_out = tasks_of(tmp_path, frame[frame.step <= 0.9 * frame.total_steps])
+    assert tasks == []
+    assert "0 targets with a known truth (4 logs end before their total_steps)" in left_out[0]["reason"]
+
+
 def test_studies_split_a_task_into_equal_parts(tmp_path):
     frame = sweep_frame(totals=(2000,), lrs=np.geomspace(1e-4, 1e-2, 11).tolist())
     tasks, _ = tasks_of(tmp_path, frame, references={"sample": 2}, study_size=5)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from synthetic import recipe, surrogate_curve
@@ -40,12 +42,22 @@ def test_more_references_leave_less_uncertainty_about_the_shape():
 
 
 def test_shared_and_own_parts_add_up_to_the_whole_variance():
-    shape = fit_shape(ROWS, RUNS, CONTROLS, SETTINGS)
+    shape = fit_shape(
+        ROWS, RUNS, CONTROLS, replace(SETTINGS, template_sd=10.0)
+    )  # of the usual 1000, this way of summing loses digits
     many = [coordinates_of(recipe(tau=t, n_params=n)) for t in np.geomspace(0.03, 1, 5) for n in (1e6, 1e7, 1e8)]
     _, loadings, own = shape.predict(many)
-    cross = run_kernel(many, shape.runs, CONTROLS, shape.centre, SETTINGS)
-    across = run_kernel(many, many, CONTROLS, shape.centre, SETTINGS) - cross @ shape.inverse @ cross.T
+    template = 10.0**2
+    cross = template + run_kernel(many, shape.runs, CONTROLS, shape.centre, SETTINGS)
+    across = template + run_kernel(many, many, CONTROLS, shape.centre, SETTINGS) - cross @ shape.inverse @ cross.T
     np.testing.assert_allclose(np.sum(loadings**2, axis=1) + own, np.diag(across) + 1, rtol=1e-5)
+
+
+def test_a_large_template_costs_no_digits():
+    many = [coordinates_of(recipe(tau=t, n_params=n)) for t in np.geomspace(0.03, 1, 5) for n in (1e6, 1e7, 1e8)]
+    usual, huge = (fit_shape(ROWS, RUNS, CONTROLS, replace(SETTINGS, template_sd=sd)).predict(many) for sd in (1e3, 1e5))
+    for part, of_huge in zip(usual, huge, strict=True):
+        np.testing.assert_allclose(part, of_huge, rtol=1e-4, atol=1e-6)
 
 
 def test_another_schedule_is_believed_less():
@@ -80,7 +92,7 @@ def test_leave_out_errors_are_those_of_a_fit_without_them(groups):
     part = [1, 3, 5, 7] if groups else [3]
     rest = [i for i in range(len(RUNS)) if i not in part]
     closed = (np.linalg.inv(shape.inverse[np.ix_(part, part)]) @ shape.solved[part])[:, -50]
-    kernel = run_kernel(RUNS, RUNS, CONTROLS, shape.centre, SETTINGS)
+    kernel = SETTINGS.template_sd**2 + run_kernel(RUNS, RUNS, CONTROLS, shape.centre, SETTINGS)
     weights = kernel[np.ix_(part, rest)] @ np.linalg.inv(kernel[np.ix_(rest, rest)] + np.eye(len(rest)))
     column = np.flatnonzero(shape.nodes[-50] == NODES)[0]
     np.testing.assert_allclose(closed, ROWS[part, column] - weights @ ROWS[rest, column], rtol=1e-5, atol=1e-9)
