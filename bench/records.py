@@ -53,8 +53,8 @@ class Record:
 
     @cached_property
     def full(self) -> Curve:
-        """The whole curve, as recorded."""
-        return self.run.curve()
+        """The whole curve, as recorded, of a run that has ended."""
+        return self.run.curve().ended()
 
     @property
     def diverged(self) -> bool:
@@ -63,10 +63,10 @@ class Record:
 
     @cached_property
     def own_end(self) -> float:
-        """L(T) by the metric's own definition; NaN if the run is not complete or diverged."""
+        """L(T) by the metric's own definition; NaN if the run diverged or ends too early to know it."""
         if self.diverged:
             return math.nan
-        curve = self.full
+        curve = self.run.curve()
         if curve.nonfinite_step is not None:
             finite = np.isfinite(self.run.values)
             curve = replace(self.run, steps=self.run.steps[finite], values=self.run.values[finite]).curve()

@@ -17,6 +17,9 @@ _BLANKS, _FEWEST_BLANKS = 2, 3
 """Blank cells at the end of a log from which they are NaN, in units of the longest gap so far, and in number."""
 _DISORDERED = 0.1
 """Share of points that go back to an earlier step above which a log is not in order of writing: then no restarts are seen."""
+_SEVERAL = 3
+_SHORT = 3
+"""Nor is it where it goes back so often and mostly goes on for so few points: a restarted run goes on for longer."""
 
 
 class LoggedRows:
@@ -98,8 +101,15 @@ def logged_last(rows: NDArray[np.int64], steps: FloatArray) -> tuple[NDArray[np.
     """
     at = steps[rows]
     back = np.flatnonzero(np.diff(at) < 0)
-    if back.size > max(1.0, _DISORDERED * at.size):
+    if _is_disordered(back, at.size):
         order = np.argsort(at, kind="stable")
         rows, at, back = rows[order], at[order], back[:0]
     lowest_after = np.minimum.accumulate(np.append(at[1:], np.inf)[::-1])[::-1]
     return rows[at < lowest_after], tuple(float(step) for step in at[back + 1])
+
+
+def _is_disordered(back: NDArray[np.int64], n: int) -> bool:
+    """Return True if n points, which go back to an earlier step after each of ``back``, are in no order."""
+    lengths = np.diff(np.append(back, n - 1))
+    often = back.size > max(1.0, _DISORDERED * n)
+    return bool(often or (back.size >= _SEVERAL and np.median(lengths) <= _SHORT))

@@ -38,6 +38,8 @@ def coordinates_of(recipe: Recipe | None) -> Coordinates:
         return Coordinates({})
     known = {"log_tau": recipe.tau, "log_tpp": recipe.tpp}
     controls = {name: float(np.log(value)) for name, value in known.items() if value is not None}
+    if recipe.tau is not None and recipe.n_tokens is not None:
+        controls["log_rate"] = -float(np.log(recipe.tau * recipe.n_tokens))
     if recipe.n_params is not None:
         controls["log_n"] = size_coordinate(recipe.n_params)
     if not recipe.schedule.is_known:

@@ -25,17 +25,12 @@ from scipy.linalg import cho_solve, cholesky
 from scipy.linalg.lapack import dpotrs
 from scipy.optimize import minimize
 
-from hpo.core.coordinates import SAME_KIND
 from hpo.core.recipe import Recipe
 
 FloatArray = NDArray[np.float64]
 MIN_REFERENCES = 4
 LEVEL_SD = 1.0
 """Prior sd of the trials' common level on the model's scale: free."""
-DRIFT_TILT, DRIFT_OWN = 0.002, 0.0015
-"""How final values drift apart over an e-fold of size or length (sds): by e-folds of the learning rate, and at all."""
-KEPT, DRIFT_SD = 0.8, 0.01
-"""Share of its variance that the level of runs of a new size or length keeps, up to this sd of log loss an e-fold (squared)."""
 _SCHEDULE_GRID = np.linspace(0.05, 1.0, 20)
 _SCHEDULE_KEYS = tuple(f"schedule.{k:02d}" for k in range(_SCHEDULE_GRID.size))
 _MIN_NOISE = 3e-4
@@ -127,19 +122,9 @@ class Landscape:
         factor = cholesky(known, lower=True)
         return factor, np.asarray(cho_solve((factor, True), self.finals - self.mean), dtype=np.float64)
 
-    def drift(self, points: Sequence[Point], apart: FloatArray) -> FloatArray:
-        """Return the covariance of how differences between settings change with size and length, shape (n, n).
-
-        References of one length cannot tell how the order of the learning rates moves with it, nor of anything else.
-
-        Parameters
-        ----------
-        apart : ndarray, shape (n,)
-            Each point's distance from the nearest reference in size or length, in e-folds.
-        """
-        far = far_out(apart)
-        tilted = np.sqrt(far) * _places(points, (), self.rate_centre).rates
-        return np.asarray(DRIFT_TILT**2 * np.outer(tilted, tilted) + DRIFT_OWN**2 * np.diag(far), dtype=np.float64)
+    def rates(self, points: Sequence[Point]) -> FloatArray:
+        """Return the points' log learning rates about the references' mean, shape (n,); 0 where unknown."""
+        return _places(points, (), self.rate_centre).rates
 
     @cached_property
     def left_out(self) -> tuple[FloatArray, FloatArray]:
@@ -298,32 +283,6 @@ def update(
 def update_gain(covariance: FloatArray, prior_covariance: FloatArray) -> FloatArray:
     """Return how far :func:`update` moves final values from the alignment towards the landscape, shape (n, n)."""
     return np.asarray(np.linalg.solve(covariance + prior_covariance + LEVEL_SD**2, covariance).T, dtype=np.float64)
-
-
-def far_out(apart: FloatArray) -> FloatArray:
-    """Return distances in e-folds as they count for drifts: none up to :data:`hpo.core.coordinates.SAME_KIND`, at most one."""
-    return np.where(apart > SAME_KIND, np.minimum(apart, 1.0), 0.0)
-
-
-def kept_level(before: FloatArray, after: FloatArray, apart: FloatArray) -> FloatArray:
-    """Return the variance, shape (n, n), that runs have in common after all: to be added ``after`` :func:`update`.
-
-    Differences tie the runs of a sweep together, so that their errors seem to average out. But runs longer or larger than all
-    references err together: their mean stays as uncertain as one run by itself, as far as levels drift with size and length.
-
-    Parameters
-    ----------
-    before, after : ndarray, shape (n, n)
-    apart : ndarray, shape (n,)
-        Each run's distance from the nearest reference in size or length, in e-folds.
-    """
-    new = np.where(np.diag(before) > 0, far_out(apart), 0.0)
-    if not new.any():
-        return np.zeros_like(after)
-    lost = KEPT * np.mean(np.diag(before)[new > 0]) - np.mean(np.diag(after)[new > 0])
-    drift = np.sqrt(new)
-    scale = min(max(float(lost) / float(np.mean(new[new > 0])), 0.0), DRIFT_SD**2)
-    return np.asarray(scale * np.outer(drift, drift), dtype=np.float64)
 
 
 def joint_dof(dof: float, before: float, after: float, other: float) -> float:

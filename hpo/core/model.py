@@ -11,21 +11,22 @@ With its variances at zero a forecast is the papers' surrogate with early-align 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.core.coordinates import Kind, coordinates_of, kind_of, unlike
+from hpo.core.beyond import distances, drift_apart, kept_level
+from hpo.core.coordinates import Kind, coordinates_of, kind_of
 from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast, SweepForecast, abstained_forecast, completed_forecast, judged_forecast
 from hpo.core.hindsight import Correction, Hindsight, correction_of, hindsight_of, stage_of
-from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, kept_level, point_of, update
+from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, point_of, update
 from hpo.core.landscape_trust import factor_of, left_out
 from hpo.core.metric import Metric
+from hpo.core.model_settings import ModelSettings
 from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
 from hpo.core.prefix import prefixes_of
 from hpo.core.recipe import Recipe
@@ -33,59 +34,11 @@ from hpo.core.references import Family, Reference, families_of, has_label, is_re
 from hpo.core.remembered import Remembered
 from hpo.core.response import ResponseMean
 from hpo.core.rivals import Finished
-from hpo.core.shape import ShapeSettings
 
 FloatArray = NDArray[np.float64]
 SCHEMA = 1
-MAX_DRAWS = 1_000_000
-LARGEST_SETTING = 1e100
-"""Of a setting in a file: its square is still finite."""
 PAST_HORIZON = 0.01
 """Runs may end a report after their stated horizon; further on the horizon is not believed."""
-
-
-@dataclass(frozen=True)
-class ModelSettings:
-    """Settings of a :class:`CollapseModel`.
-
-    Attributes
-    ----------
-    shape : ShapeSettings
-        Priors of the shape.
-    max_misfit : float
-        A prefix whose standardised residuals have a root mean square above this is not judged (``bad_misfit``).
-    n_draws : int
-        Joint draws for P(best).
-    landscape : bool
-        Let the references' final values bear on the differences between a sweep's trials.
-    """
-
-    shape: ShapeSettings = field(default_factory=ShapeSettings)
-    max_misfit: float = 4.0
-    n_draws: int = 8_000
-    landscape: bool = True
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.n_draws <= MAX_DRAWS:
-            raise ValueError(f"n_draws must be between 1 and {MAX_DRAWS}; found {self.n_draws!r}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready dict; infinity, which JSON lacks, is the string "inf"."""
-        shape = {key: _json_number(value) for key, value in self.shape.to_dict().items()}
-        rest = {"max_misfit": _json_number(self.max_misfit), "n_draws": self.n_draws, "landscape": self.landscape}
-        return {"shape": shape, **rest}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ModelSettings:
-        """Return the settings of :meth:`to_dict`; ``ValueError`` on unknown keys and on values of the wrong kind."""
-        try:
-            usual, effects = cls(), data["shape"]["effect_sd"]
-            shape = {key: _from_json(usual.shape, key, value) for key, value in data["shape"].items() if key != "effect_sd"}
-            shape["effect_sd"] = tuple((str(name), _number(f"effect_sd of {name}", sd)) for name, sd in effects.items())
-            rest = {key: _from_json(usual, key, value) for key, value in data.items() if key != "shape"}
-            return cls(shape=ShapeSettings(**shape), **rest)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"model settings are malformed: {error!r}") from error
 
 
 class CollapseModel:
@@ -239,8 +192,10 @@ class CollapseModel:
             mean, spread = fitted.prior([points[j] for j in reached])
             doubt = np.sqrt([self._doubt(fitted, curves[law.members[k]]) for k in own])
             spread *= np.outer(doubt, doubt)
-            apart = self._apart([curves[law.members[k]] for k in own])
-            spread += fitted.drift([points[j] for j in reached], apart)
+            apart = distances(
+                [kind_of(curves[law.members[k]].recipe) for k in own], {kind_of(r.recipe) for r in self.references}
+            )
+            spread += drift_apart(fitted.rates([points[j] for j in reached]), apart)
             noise = np.array([ends.get(law.members[k], 0.0) for k in own])
             spread -= np.diag(np.minimum(noise, (doubt * fitted.noise) ** 2))
             level[own], covariance[block] = update(law.level[own], law.covariance[block] - np.diag(noise), mean, spread)
@@ -249,13 +204,6 @@ class CollapseModel:
             for k in own:
                 dofs[k] = joint_dof(dofs[k], law.covariance[k, k], covariance[k, k], fitted.dof)
         return replace(law, level=level, covariance=covariance, dofs=tuple(dofs))
-
-    def _apart(self, runs: Sequence[Curve | Reference]) -> FloatArray:
-        """Return how far the nearest reference is from each run in size and length, in e-folds, shape (n,)."""
-        known = {kind_of(r.recipe) for r in self.references}
-        kinds = [kind_of(run.recipe) for run in runs]
-        nearest = {kind: min((unlike(kind, one) for one in known), default=0.0) for kind in set(kinds)}
-        return np.array([nearest[kind] for kind in kinds])
 
     def landscape_of(
         self, recipes: Sequence[Recipe | None], family: str, metric: Metric
@@ -425,28 +373,6 @@ def _forecasts(curves: Sequence[Curve], found: _Found) -> tuple[Forecast, ...]:
         else:
             out.append(abstained_forecast(status, curve, **about))
     return tuple(out)
-
-
-def _json_number(value: Any) -> Any:
-    return "inf" if value == math.inf else value
-
-
-def _from_json(usual: ModelSettings | ShapeSettings, name: str, value: Any) -> Any:
-    """Return the setting of that name, of the kind that it usually has."""
-    kind = type(getattr(usual, name))
-    if kind is float:
-        return _number(name, value)
-    if type(value) is not kind:
-        raise ValueError(f"model setting {name} must be of type {kind.__name__}; found {value!r:.80}")
-    return value
-
-
-def _number(name: str, value: Any) -> float:
-    if value in ("inf", math.inf):
-        return math.inf
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST_SETTING:
-        raise ValueError(f"model setting {name} must be a number up to {LARGEST_SETTING:g}, or inf; found {value!r:.80}")
-    return float(value)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpo.core.bad_reports import without_bad_reports
 from hpo.core.coordinates import Coordinates, coordinates_of
 from hpo.core.curve import N_BINS, Curve
 from hpo.core.divergence import has_risen
@@ -52,7 +53,11 @@ class Reference:
 
     @classmethod
     def of(cls, curve: Curve, is_end_reported: bool = True) -> Reference:
-        """Return the reference of a complete curve; ``is_end_reported`` as of :meth:`hpo.core.noise.CurveNoise.of`."""
+        """Return the reference of a complete curve of a run that has ended, without its bad reports.
+
+        See :mod:`hpo.core.bad_reports`; ``is_end_reported`` as of :meth:`hpo.core.noise.CurveNoise.of`.
+        """
+        curve = without_bad_reports(curve.ended())
         if curve.final_loss is None:
             raise ValueError(f"a reference must be complete; run {curve.run_id!r} is not")
         return cls(
@@ -203,8 +208,23 @@ class Family:
         return self.fit(self.controls_for(runs))
 
     def controls_for(self, runs: Sequence[Coordinates]) -> tuple[str, ...]:
-        """Return what both the references and ``runs`` know and the settings use."""
-        return common_controls([self._common, *runs], self.settings)
+        """Return what both the references and ``runs`` know and the settings use.
+
+        Where τ differs among the references only as their lengths do (one learning rate), what lengths do would be taken for
+        τ's: the decay rate ηλ/B, which they have alike, stands for it then.
+        """
+        known = common_controls([self._common, *runs], self.settings)
+        if "log_tau" not in known or self._tells_tau or any("log_rate" not in run.controls for run in [self._common, *runs]):
+            return known
+        return tuple("log_rate" if name == "log_tau" else name for name in known)
+
+    @cached_property
+    def _tells_tau(self) -> bool:
+        """True if τ differs among the references other than with length and size."""
+        rows = np.array([[run.controls[c] for c in ("log_tau", "log_tpp", "log_n")] for run in self._coordinates])
+        sides = np.column_stack((np.ones(len(rows)), rows[:, 1:]))
+        left = rows[:, 0] - sides @ np.linalg.lstsq(sides, rows[:, 0], rcond=None)[0]
+        return bool(np.ptp(left) > SAME_CONTROL)
 
     def fit(self, controls: tuple[str, ...]) -> Shape:
         """Return the shape for the given controls; fitted once."""
@@ -248,7 +268,8 @@ def has_label(reference: Reference, family: str, metric: Metric) -> bool:
 
 
 def why_not_reference(curve: Curve) -> str | None:
-    """Return why a curve cannot teach the shape, None if it can."""
+    """Return why the curve of a run that has ended cannot teach the shape, None if it can."""
+    curve = curve.ended()
     if curve.nonfinite_step is not None:
         return f"not finite at step {curve.nonfinite_step:g}"
     if curve.fraction_seen is None:

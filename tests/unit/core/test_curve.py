@@ -40,6 +40,23 @@ def test_nine_epochs_of_ten_are_not_complete():
     assert not Curve.from_points(np.arange(1, 10), np.ones(9), horizon=10).is_complete
 
 
+IRREGULAR = np.array([100, 800, 2500, 2700, 4800, 6000, 7900, 8000, 8400, 8900, 9100, 9640])
+
+
+@pytest.mark.parametrize("steps", [np.arange(0, 10_000, 400), np.arange(0, 9800, 485), IRREGULAR])
+def test_a_sparse_log_that_lacks_less_than_a_report_is_complete_only_once_its_run_has_ended(steps):
+    running = Curve.from_points(steps, np.linspace(3, 2, steps.size), horizon=10_000, metric=Metric(end="last"))
+    assert not running.is_complete
+    assert running.final_loss is None
+    assert running.ended().is_complete
+    assert running.ended().final_loss == 2.0
+
+
+@pytest.mark.parametrize("steps", [np.arange(0, 9700, 100), np.arange(0, 9700, 10), np.arange(0, 9500, 470), [0, 5000, 9400]])
+def test_a_log_that_lacks_more_is_not_complete_though_its_run_has_ended(steps):
+    assert not Curve.from_points(steps, np.ones(len(steps)), horizon=10_000).ended().is_complete
+
+
 def test_the_first_value_of_a_step_counts():
     made = Curve.from_points([1, 2, 2, 3], [4.0, 3.0, 99.0, 2.0], horizon=3, metric=Metric(end="last"))
     assert made.means.max() == 4.0

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import approx_fprime
 
 from hpo.core import landscape
-from hpo.core.landscape import DRIFT_SD, KEPT, Point, fit_landscape, kept_level, point_of, update
+from hpo.core.landscape import Point, fit_landscape, point_of, update
 from hpo.core.recipe import Recipe
 from hpo.core.schedules import schedule, unknown_schedule
 
@@ -114,20 +114,3 @@ def test_it_bears_only_on_points_that_lie_where_references_do():
     assert found == {name: name == "alike" for name in asked}
     together = [Point({"x": x, "fixed": 2.0}, {"opt": "sgd"}) for x in (0.1, 0.9)]
     assert fitted.bears_on(together) == [True, True]  # what they have alike is a matter of their common level
-
-
-def test_differences_drift_only_beyond_the_references():
-    fitted, points = fit_landscape([at(lr) for lr in LRS], bowl(LRS)), [at(1e-4), at(1e-2)]
-    assert not fitted.drift(points, np.array([0.0, 0.04])).any()
-    near, far = (fitted.drift(points, np.full(2, apart)) for apart in (0.5, 1.0))
-    np.testing.assert_allclose(2 * near, far)
-    assert np.linalg.eigvalsh(far).min() > 0
-
-
-def test_the_level_of_longer_runs_keeps_what_one_run_by_itself_leaves_uncertain():
-    before, after = 1e-4 * np.eye(20), 1e-6 * np.eye(20)
-    assert not kept_level(before, after, np.zeros(20)).any()
-    added = kept_level(before, after, np.full(20, 1.0))
-    assert np.mean(np.diag(after + added)) == pytest.approx(KEPT * 1e-4, rel=1e-6)
-    assert np.linalg.matrix_rank(added) == 1
-    assert np.max(kept_level(before * 1e4, after, np.full(20, 1.0))) == pytest.approx(DRIFT_SD**2)

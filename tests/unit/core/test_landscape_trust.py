@@ -11,7 +11,8 @@ from hpo.core.curve import Curve
 from hpo.core.hindsight import FEWEST, stage_of
 from hpo.core.landscape_trust import FACTORS, LeftOut, factor_of
 from hpo.core.metric import Metric
-from hpo.core.model import CollapseModel, ModelSettings
+from hpo.core.model import CollapseModel
+from hpo.core.model_settings import ModelSettings
 
 
 def left_out(rng, n=24, curve_sd=0.05, landscape_sd=0.05, stated=0.05):

@@ -9,7 +9,8 @@ from synthetic import LINEAR, TRUE, recipe, surrogate_curve
 
 from hpo.core.curve import Curve
 from hpo.core.metric import Metric
-from hpo.core.model import CollapseModel, ModelSettings
+from hpo.core.model import CollapseModel
+from hpo.core.model_settings import ModelSettings
 from hpo.core.schedules import schedule, unknown_schedule
 from hpo.core.shape import ShapeSettings
 from hpo.core.surrogate import early_align, fit_surrogate

@@ -9,6 +9,7 @@ from hpo.core.metric import Metric
 from hpo.core.model import CollapseModel
 from hpo.core.multi_power_law import MultiPowerLaw
 from hpo.core.recipe import Recipe
+from hpo.core.references import why_not_reference
 from hpo.core.response import ResponseMean
 from hpo.core.schedules import schedule
 from hpo.core.shape import NODES
@@ -78,3 +79,19 @@ def test_a_rate_with_enough_runs_bends_curves_but_levels_come_from_all_rates():
     landscape, response = model.landscape_of(known, "", Metric(end="last"))
     assert landscape is not None
     assert response.rates is None
+
+
+def test_sparse_logs_that_end_a_report_early_teach_but_no_run_counts_as_ended_for_that():
+    def sparse(final, until=1.0):
+        steps = np.arange(0, int(15_000 * until), 600)
+        values = final * (1.0 + 0.3 * (np.maximum(steps / 15_000, 0.01) ** -0.3 - 1.0))
+        return Curve.from_points(steps, values, horizon=15_000, metric=Metric("val_loss", end="last"), run_id=f"r{final}")
+
+    references = [sparse(final) for final in (2.0, 2.1, 2.2, 2.3)]
+    assert [why_not_reference(one) for one in references] == [None] * 4
+    model = CollapseModel.fit(references)
+    assert len(model.references) == 4
+    running = model.forecast(sparse(2.4))
+    assert running.status == "ok"
+    assert running.level_sd > 0
+    assert running.final_loss == pytest.approx(sparse(2.4).current_value, rel=0.01)

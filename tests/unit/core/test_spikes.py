@@ -65,3 +65,16 @@ def test_spikes_of_references_and_of_a_run_change_no_forecast():
     assert found.status == "ok"
     assert found.final_loss == pytest.approx(2.25, rel=0.004)
     assert found.level_sd < 3 * truth.level_sd + 0.002
+
+
+@given(st.integers(4, NODES.size - 8), st.sampled_from([-1.0, 1.0]), st.floats(0.5, 3.0), st.floats(0.8, 1.0))
+def test_two_bad_values_in_a_row_are_put_back_on_the_curve(place, sign, height, second):
+    spiked = SMOOTH.copy()
+    spiked[[place, place + 1]] += sign * height * np.array([1.0, second])
+    np.testing.assert_allclose(without_spikes(spiked, WHERE), SMOOTH, rtol=0.02)
+
+
+@pytest.mark.parametrize("width", [3, 6, 20])
+def test_a_longer_excursion_stays(width):
+    values = SMOOTH + np.where((np.arange(NODES.size) >= 60) & (np.arange(NODES.size) < 60 + width), 0.3, 0.0)
+    np.testing.assert_array_equal(without_spikes(values, WHERE), values)

@@ -341,6 +341,25 @@ def test_a_restarted_log_is_stitched_and_the_later_segment_wins(tmp_path):
     assert run.notes == ("run a: restarted at 21; where steps were logged twice the later ones count",)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_repeated_at_the_end_in_no_order_count_where_they_are_and_throw_nothing_away(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    again = rng.permutation(np.arange(0, 200, 2))[:25]
+    lines = [f"{s},3" for s in range(0, 200, 2)] + [f"{s},2" for s in (*again, 0)]
+    run = only(text(tmp_path / "a.csv", "\n".join(["step,train_loss", *lines]) + "\n"))
+    assert run.steps.tolist() == list(range(0, 200, 2))
+    assert run.restarts == ()
+    assert set(run.steps[run.values == 2.0].tolist()) == {*again, 0}
+
+
+def test_a_run_that_is_restarted_again_and_again_is_stitched(tmp_path):
+    steps = [s for start in (0, 20, 40, 30, 60) for s in range(start, start + 30)]
+    lines = [f"{s},{3 - 0.01 * s}" for s in steps]
+    run = only(text(tmp_path / "a.csv", "\n".join(["step,train_loss", *lines]) + "\n"))
+    assert run.steps.tolist() == list(range(90))
+    assert run.restarts == (20.0, 40.0, 30.0)
+
+
 def test_a_log_in_no_order_is_sorted(tmp_path):
     lines = [f"{s},{s}" for s in range(40, 0, -1)]
     run = only(text(tmp_path / "a.csv", "\n".join(["step,train_loss", *lines]) + "\n"))
