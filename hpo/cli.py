@@ -85,6 +85,7 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the expected cost and savings; train nothing.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Afterwards train every candidate to the end as well.")] = False,
     settle: Annotated[int | None, typer.Option(metavar="SEEDS", help="Afterwards settle a tie by so many seeds each.")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="With --resume: what has failed trains again.")] = False,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value.")] = None,
     log_to: Annotated[list[str] | None, typer.Option(metavar="tensorboard|wandb", help="Log every trial there too.")] = None,
     library: Annotated[Path | None, typer.Option(metavar="DIR", help="Reuse the proxies kept there; keep new ones.")] = None,
@@ -100,7 +101,9 @@ def sweep(
             raise InputError.at("sweep", "either CONFIG or --resume RUN", "neither" if config is None else "both")
         if resume is not None:
             _refuse_with_resume({"--out": out, "--set": set_, "--log-to": log_to, "--dry-run": dry_run, "--library": library})
-            _resume(resume, verify=verify, settle=settle or 0, as_json=as_json)
+            _resume(resume, retry_failed=retry_failed, verify=verify, settle=settle or 0, as_json=as_json)
+        elif retry_failed:
+            raise InputError.at("--retry-failed", "--resume RUN with it", "a new sweep")
         elif config is not None:
             overrides = [*(set_ or []), *([f"log_to=[{', '.join(log_to)}]"] if log_to else [])]
             overrides += [] if library is None else [f"proxies.library.path={json.dumps(str(library))}"]
@@ -251,17 +254,17 @@ def _sweep(
         raise
 
 
-def _resume(path: Path, *, verify: bool, settle: int, as_json: bool) -> None:
+def _resume(path: Path, *, retry_failed: bool, **how: Any) -> None:
     from hpo.engine.plan import plan_sweep
     from hpo.engine.run_folder import existing_run_folder
 
     folder = existing_run_folder(path)
     plan = plan_sweep(folder.read_config())
     _require_sweep_packages()
-    _drive(plan, folder, resume=True, verify=verify, settle=settle, as_json=as_json)
+    _drive(plan, folder, resume=True, retry_failed=retry_failed, **how)
 
 
-def _drive(plan: Plan, folder: RunFolder, *, resume: bool, verify: bool, settle: int, as_json: bool) -> None:
+def _drive(plan: Plan, folder: RunFolder, *, as_json: bool, **how: Any) -> None:
     from hpo.commands.sweep_display import displayed
     from hpo.commands.whole_tables import print_whole
     from hpo.engine.run_folder import locked
@@ -271,7 +274,7 @@ def _drive(plan: Plan, folder: RunFolder, *, resume: bool, verify: bool, settle:
     with locked(folder):
         try:
             with displayed(plan, folder) as progress:
-                result = run_sweep(plan, folder, progress, resume=resume, verify=verify, settle=settle)
+                result = run_sweep(plan, folder, progress, **how)
         except KeyboardInterrupt:
             _fail(f"interrupted; everything is saved, go on with: {folder.resume_command}", 130)
         except OutsideError as error:

@@ -150,6 +150,7 @@ def test_a_run_without_a_family_is_told_what_it_is_and_what_the_model_has(hpo, c
         (("forecast", "plain.csv", "--model", "model.json", "--at", "0.5"), "only where its whole length is known"),
         (("sweep",), "either CONFIG or --resume RUN; found neither"),
         (("sweep", "x.yaml", "--resume", "y"), "found both"),
+        (("sweep", "x.yaml", "--retry-failed"), "--retry-failed: expected --resume RUN with it; found a new sweep"),
         (("sweep", "--resume", "nowhere"), "--resume: expected the folder of a run"),
         (("sweep", "--resume", "y", "--set", "a=1"), "--set: expected no such option with --resume"),
         (("sweep", "--resume", "y", "--log-to", "wandb"), "--log-to: expected no such option with --resume"),
