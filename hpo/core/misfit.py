@@ -28,6 +28,8 @@ from hpo.core.amplitude import TOLD_FROM, fit_amplitude
 FloatArray = NDArray[np.float64]
 JUDGED_FROM = 0.1
 """t̂ from which on errors tell the scale."""
+PRIOR_DOF = 1.0
+"""Degrees of freedom of the prior scale besides its weight: one reference leaves a forecast with two in all."""
 _ENERGY_DOF = 3.0
 """A run's misfit over all of training counts as so many independent values."""
 _TAIL_PASSES = 20
@@ -158,7 +160,7 @@ def fit_misfit(
     scale = fit_scale(error, n_free, nodes, prior, noise, modes)
     expected = _prior_covariance(error, n_free, nodes, prior, noise, scale, curve)
     covariance, taken = _fit_covariance(error, n_free, expected, prior, noise, scale)
-    dof = min(prior.scale_weight + n_free, min(prior.tail_dof, prior.scale_dof) + _ENERGY_DOF)
+    dof = min(prior.scale_weight + PRIOR_DOF + n_free, min(prior.tail_dof, prior.scale_dof) + _ENERGY_DOF)
     shares = scale.weights / max(prior.covariance_weight + n_free, 1e-12)  # 0 where the prior's weight is infinite
     return Misfit(covariance, math.sqrt(scale.variance), max(dof, 1.0), shares, taken)
 
