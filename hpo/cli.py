@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hpo.adapters.curve_column_names import Columns
     from hpo.adapters.curve_files import RecordedRun
     from hpo.core.forecast import Forecast
+    from hpo.core.model import CollapseModel
     from hpo.engine.plan import Plan
     from hpo.engine.run_folder import RunFolder
 
@@ -194,6 +195,7 @@ def forecast(
     """Forecast a run's final loss from what it has logged, or from its first part."""
     from hpo.adapters.curve_column_names import Columns
     from hpo.adapters.model_files import read_model
+    from hpo.commands.little_known import as_little_known
 
     if at is not None and not 0 < at <= 1:
         _fail(f"--at: expected a fraction in (0, 1]; found {at:g}", 2)
@@ -204,13 +206,19 @@ def forecast(
     try:
         fitted = read_model(model)
         others = fitted.without(runs[0].run_id)
-        made = others.forecast(runs[0].curve(at))
+        asked, left_out = as_little_known(
+            runs[0], [r.recipe for r in others.references if r.metric.name == runs[0].metric.name]
+        )
+        made = others.forecast(asked.curve(at))
     except ValueError as error:
         _fail(str(error), 2)
     say_notes(runs)
     if others is not fitted:
         typer.echo(f"hpo: run {runs[0].run_id} is one of the model's references; it was left out", err=True)
+    if left_out:
+        typer.echo(f"hpo: run {runs[0].run_id}: {left_out}", err=True)
     record = _forecast_record(made, runs[0])
+    record["reason"] += "".join(f"; {words}" for words in (left_out, _unlike(made, asked, others)) if words)
     if as_json:
         _print_json(record)
     else:
@@ -347,6 +355,15 @@ def _forecast_record(made: Forecast, run: RecordedRun) -> dict[str, Any]:
     known = {} if actual is None else {"actual": actual, "error_pct": error_pct(made.final_loss, actual)}
     record = {"run_id": run.run_id, **{key: getattr(made, key) for key in keys}, **known}
     return {key: finite_or_none(value) if isinstance(value, float) else value for key, value in record.items()}
+
+
+def _unlike(made: Forecast, run: RecordedRun, model: CollapseModel) -> str:
+    """Return what a run without a family is, and what the model has."""
+    if made.status != "no_family":
+        return ""
+    schedule = str(run.recipe.schedule) or "no named schedule" if run.recipe is not None else "no recipe"
+    own = " · ".join(part for part in (run.family, schedule, run.metric.name) if part)
+    return f"the run: {own}; the model: {', '.join(family.name for family in model.families[:4])}"
 
 
 def _forecast_lines(record: dict[str, Any]) -> list[str]:

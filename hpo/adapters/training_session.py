@@ -50,6 +50,11 @@ class FolderSession:
     wants_pause : callable, optional
         Asked about twice a second; from the first True on, the run is asked to stop, as by :meth:`pause`.
 
+    Attributes
+    ----------
+    latest : dict
+        What this session has reported, by name, each as of the last time.
+
     Raises
     ------
     ValueError
@@ -76,6 +81,7 @@ class FolderSession:
         self._checkpoint_every_s = checkpoint_every_s
         self._on_report, self._on_step = on_report, on_step
         self._wants_pause = wants_pause
+        self.latest: dict[str, float] = {}
         self._paused = self._diverged = self._stopped = False
         self._last_step = 0
         self._log: IO[str] | None = None
@@ -124,6 +130,7 @@ class FolderSession:
             return
         loss = float(loss)
         self._write_row(step, loss, tokens, extra)
+        self.latest.update(extra, loss=loss)
         self._note(step, loss)
         if self._on_report is not None:
             self._on_report(step, loss, tokens)

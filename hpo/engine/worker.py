@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import math
 import socket
 import sys
 import time
@@ -64,6 +65,8 @@ class Job:
         While it exists, the run saves a checkpoint and leaves, or does not begin.
     n_reports, n_end_reports : int
         About so many reports of a whole run, and of its last per cent besides, leave its worker.
+    metric : str
+        Which of the reported values the sweep judges by.
     hang_s : float, optional
         The process ends when the run makes no step for so long.
     function : callable, optional
@@ -82,6 +85,7 @@ class Job:
     pause_file: Path | None = None
     n_reports: int = 200
     n_end_reports: int = 0
+    metric: str = "loss"
     hang_s: float | None = None
     function: Train | None = None
     share: TrialResources = field(default_factory=TrialResources)
@@ -191,7 +195,7 @@ def _run(job: Job, forward: Forward, watch: HangWatch) -> tuple[Status | None, s
     thinner = Thinner(job.n_steps, job.stop_step, job.n_reports, job.n_end_reports, pass_on)
 
     def on_report(step: int, loss: float, _tokens: float | None) -> None:
-        thinner.take(step, loss)
+        thinner.take(step, loss, session.latest.get(job.metric, math.nan))
 
     session = FolderSession(
         job.folder,

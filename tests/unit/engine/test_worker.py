@@ -60,6 +60,18 @@ def test_a_run_reaches_its_stop_and_goes_on_from_there(job, tmp_path):
     assert read_log(tmp_path / "t")["step"].tolist() == list(range(1, 51))
 
 
+def test_reports_carry_the_judged_metric_as_it_was_last_reported(job):
+    def evaluated(settings, session):
+        for step in range(1, 11):
+            session.report(step=step, loss=1 / step, **({"val_loss": 2 / step} if step % 4 == 0 else {}))
+
+    reports = []
+    run_job(job(evaluated, n_reports=50, metric="val_loss"), reports.append)
+    assert [report.loss for report in reports] == [1 / step for step in range(1, 11)]
+    assert all(math.isnan(report.judged) for report in reports[:3])
+    assert [report.judged for report in reports[3:]] == [0.5] * 4 + [0.25] * 3
+
+
 def test_seconds_add_up_over_the_parts_of_a_run(job):
     one = run_job(job(_train, stop_step=10), lambda report: None)
     two = run_job(job(_train, stop_step=50), lambda report: None)
