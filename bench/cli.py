@@ -74,7 +74,9 @@ def study_command(
     storage: Annotated[str, typer.Argument(help="Optuna storage: a URL, or the path of a journal file.")],
     name: Annotated[str, typer.Argument(help="Name of the study.")],
     methods: Annotated[str, typer.Option(help="Methods, comma-separated (default: all).")] = "",
-    sample: Annotated[int, typer.Option(min=1, help="Finished trials, drawn at random, that teach.")] = 8,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="Finished trials, drawn at random, that teach (default: half, at most 8).")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:

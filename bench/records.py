@@ -36,7 +36,7 @@ class Record:
     run : RecordedRun
         The run, its settings cleared of results.
     fields : dict
-        First value of every column, and the keys of ``hp`` (a column goes before a key of the same name).
+        First value of every column, ``run_id`` included, and the keys of ``hp`` (a column goes before a key of the same name).
     ends : dict
         Last number of every numeric column.
     """
@@ -124,7 +124,7 @@ def _records(path: Path, _modified: int, metric: str, mode: Literal["min", "max"
         known = fields.get(run.run_id, {})
         hp = {name: value for name, value in run.settings.items() if name not in known}
         settings = {k: v for k, v in run.settings.items() if k != truth and k not in logged and not _RESULT.match(k)}
-        mine = Record(replace(run, settings=settings), {**hp, **known}, ends.get(run.run_id, {}))
+        mine = Record(replace(run, settings=settings), {**hp, **known, "run_id": run.run_id}, ends.get(run.run_id, {}))
         out.append(mine)
     return tuple(out)
 

@@ -104,6 +104,24 @@ class Measured:
     driver_busy: float
 
 
+class _Noted:
+    """Numbers noted one by one, in memory that is all taken at the start: what is measured grows by itself alone."""
+
+    def __init__(self, most: int) -> None:
+        self._values = np.full(most, math.nan)
+        self._n = 0
+
+    def append(self, value: float) -> None:
+        self._values[self._n] = value
+        self._n += 1
+
+    def all(self) -> NDArray[np.float64]:
+        return self._values[: self._n]
+
+    def __len__(self) -> int:
+        return self._n
+
+
 class SimulatedSweep:
     """One sweep on simulated workers; :meth:`run` plays it.
 
@@ -142,9 +160,7 @@ class SimulatedSweep:
         self._scheduler = CollapseScheduler(metric="loss", mode="min", total=HORIZON, log=log)
         self._controller = SimpleNamespace(search_alg=self._search, _resumed=False)
         self._driver_free_at = self._driver_s = self._trained_s = 0.0
-        self._report_s: list[float] = []
-        self._judged_s: list[float] = []
-        self._waited_s: list[float] = []
+        self._report_s, self._waited_s, self._judged_s = (_Noted(load.n_trials * load.n_reports) for _ in range(3))
         self._suggest_s: list[float] = []
         self._traces, self._tells, self._within_s = traces_memory, tells, within_s
         self._memory: list[tuple[int, int]] = []
@@ -208,8 +224,9 @@ class SimulatedSweep:
                 self._remember()
         else:
             self._search.on_trial_result(trial.trial_id, result)
-        self._report_s.append(time.process_time() - began)
-        served_at = self._served(now, self._report_s[-1] + self._load.ray_ms / 1e3)
+        spent_s = time.process_time() - began
+        self._report_s.append(spent_s)
+        served_at = self._served(now, spent_s + self._load.ray_ms / 1e3)
         self._waited_s.append(served_at - now)
         return not (stops or step == HORIZON), served_at
 
@@ -223,7 +240,7 @@ class SimulatedSweep:
         held = tracemalloc.get_traced_memory()[0] if self._traces else held_bytes()
         self._memory.append((self._n_ended, held))
         if self._tells:
-            spent_s, n = sum(self._report_s), len(self._report_s)
+            spent_s, n = float(self._report_s.all().sum()), len(self._report_s)
             text = f"{self._n_begun} begun, {self._n_ended} ended, {self._n_stopped} stopped, {n} reports"
             print(f"{text}, {1e3 * spent_s / max(1, n):.2f} ms each, {held / 1e6:.0f} MB", file=sys.stderr, flush=True)
 
@@ -231,7 +248,7 @@ class SimulatedSweep:
         self._remember()
         if self._traces:
             tracemalloc.stop()
-        report_ms = 1e3 * np.array(self._report_s)
+        report_ms = 1e3 * self._report_s.all()
         hours_s, trained_s, driver_s = self._full_until or (self._driver_free_at, self._trained_s, self._driver_s)
         started_s = self._load.start_s * self._n_begun
         return Measured(
@@ -243,10 +260,10 @@ class SimulatedSweep:
             p99_ms=float(np.percentile(report_ms, 99)),
             max_ms=float(report_ms.max()),
             by_tenth_ms=[float(part.mean()) for part in np.array_split(report_ms, TENTHS)],
-            judged_ms=float(1e3 * np.median(self._judged_s)) if self._judged_s else 0.0,
+            judged_ms=float(1e3 * np.median(self._judged_s.all())) if len(self._judged_s) else 0.0,
             suggest_ms=float(1e3 * np.mean(self._suggest_s)),
-            decided_p50_s=float(np.percentile(self._waited_s, 50)),
-            decided_p99_s=float(np.percentile(self._waited_s, 99)),
+            decided_p50_s=float(np.percentile(self._waited_s.all(), 50)),
+            decided_p99_s=float(np.percentile(self._waited_s.all(), 99)),
             bytes_per_trial=_growth(self._memory[len(self._memory) // 2 : self._last_begun + 1] or self._memory),
             utilisation=trained_s / max(1e-9, self._load.n_workers * hours_s - started_s),
             hours=hours_s / 3600,

@@ -25,6 +25,7 @@ from hpo.adapters.optuna_trials import Horizons, TrialReader
 from hpo.core.recipe import Recipe
 
 FEWEST_REPORTS = 5
+MOST_TEACHERS = 8
 _RECIPE_COLUMNS = ("n_params", "batch_tokens", "lr", "weight_decay", "warmup_fraction", "base_lr", "base_weight_decay")
 
 
@@ -52,15 +53,15 @@ def open_study(storage: str, name: str) -> optuna.Study:
         raise ValueError(f"{storage}: {str(error).splitlines()[0]}") from None
 
 
-def replay_study(study: optuna.Study, methods: Sequence[str], *, sample: int = 8, seed: int = 0) -> dict[str, Any]:
+def replay_study(study: optuna.Study, methods: Sequence[str], *, sample: int | None = None, seed: int = 0) -> dict[str, Any]:
     """Return the JSON-ready result of a replay of ``study``; it is only read.
 
     Parameters
     ----------
     methods : sequence of str
         Names as in :func:`bench.replay.replay`.
-    sample : int
-        Finished trials that teach.
+    sample : int or None
+        Finished trials that teach; None: half of them, at most :data:`MOST_TEACHERS`.
 
     Raises
     ------
@@ -71,21 +72,20 @@ def replay_study(study: optuna.Study, methods: Sequence[str], *, sample: int = 8
         raise ValueError(f"study {study.study_name!r} has {len(study.directions)} objectives; a replay needs one")
     trials = study.get_trials(deepcopy=False)
     rows = study_rows(trials)
-    runs = {row["run_id"] for row in rows}
-    if len(runs) < sample + 2:
-        raise ValueError(
-            f"study {study.study_name!r}: {len(runs)} finished trials with {FEWEST_REPORTS} reports or more, "
-            f"fewer than the {sample} that teach (--sample) and two to judge"
-        )
+    n_runs = len({row["run_id"] for row in rows})
+    teach = max(1, min(MOST_TEACHERS, n_runs // 2)) if sample is None else sample
+    if n_runs < teach + 2:
+        found = _usable(trials, n_runs)
+        raise ValueError(f"study {study.study_name!r}: {found}, fewer than the {teach} that teach and two to judge")
     with tempfile.TemporaryDirectory() as folder:
         pd.DataFrame(rows).to_parquet(Path(folder) / "study.parquet")
-        result = replay(Path(folder), _protocol(study, sample, seed), methods)
-    return result | {"n_trials": len(trials), "n_trials_used": len(runs)}
+        result = replay(Path(folder), _protocol(study, teach, seed), methods)
+    return result | {"n_trials": len(trials), "n_trials_used": n_runs}
 
 
 def study_rows(trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:
     """Return the reports of finished trials as rows of a tidy curve file, one a report."""
-    finished = [t for t in trials if t.state == TrialState.COMPLETE and len(t.intermediate_values) >= FEWEST_REPORTS]
+    finished = _finished(trials)
     reader, horizons = TrialReader(), Horizons()
     for trial in finished:
         horizons.add(reader.stated_horizon(trial), trial)
@@ -101,6 +101,19 @@ def study_rows(trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:
         }
         rows += [{**about, "step": step, "value": value} for step, value in sorted(trial.intermediate_values.items())]
     return [row for row in rows if row["total_steps"] is not None and row["step"] <= row["total_steps"]]
+
+
+def _finished(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    return [t for t in trials if t.state == TrialState.COMPLETE and len(t.intermediate_values) >= FEWEST_REPORTS]
+
+
+def _usable(trials: Sequence[FrozenTrial], n_runs: int) -> str:
+    """Return how many trials can be replayed, in words, and why not the others."""
+    n_finished = len(_finished(trials))
+    told = f"{n_finished} finished trials with {FEWEST_REPORTS} reports or more"
+    if n_runs == n_finished:
+        return told
+    return f"{n_runs} of {told} have a known length (state it: user attribute total_steps)"
 
 
 def _recipe_columns(recipe: Recipe | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ _TITLES = {
     "crps": "CRPS, relative",
     "decided": "Share of targets judged",
 }
+HUGE = 1e7
 _DIGITS = {"regret_pct": 3, "mae_pct": 2, "crps": 4, "regret_capped_pct": 3, "winner_stopped": 3, "tokens_share": 3}
 
 
@@ -35,7 +36,15 @@ def markdown_table(result: Mapping[str, Any], columns: tuple[str, ...] = COLUMNS
         for method, by_stop in result["summary"].items():
             row = by_stop[stop]
             lines.append(f"| {stop} | {method} | " + " | ".join(_cell(row, name) for name in columns) + " |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_left_out(result)])
+
+
+def _left_out(result: Mapping[str, Any]) -> list[str]:
+    """Return a line a reason for which tasks were left out, with how many and one of them."""
+    keys: dict[str, list[str]] = {}
+    for one in result.get("left_out", []):
+        keys.setdefault(one["reason"], []).append(one["key"])
+    return [line for why, those in keys.items() for line in ("", f"left out: {len(those)} ({those[0]}): {why}")]
 
 
 def rules_table(result: Mapping[str, Any]) -> str:
@@ -54,7 +63,12 @@ def _cell(row: Mapping[str, Any], name: str) -> str:
     if value is None:
         return "–"
     digits = _DIGITS.get(name, 2)
-    return f"{value:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
+    return _number(value, digits) + ("" if error is None else f" ± {_number(error, digits)}")
+
+
+def _number(value: float, digits: int) -> str:
+    """Return a number with ``digits`` decimals, a huge one (relative to a final value of almost nothing) in three digits."""
+    return f"{value:.{digits}f}" if abs(value) < HUGE else f"{value:.2e}"
 
 
 def scoreboard(results: Sequence[Mapping[str, Any]], score: str) -> str:

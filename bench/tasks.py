@@ -150,7 +150,7 @@ def _task(protocol: Protocol, key: str, members: list[Record], pool: list[Record
     taken = {r.run_id for r in drawn}
     targets = tuple(r for r in usable if r.run_id not in taken and not np.isnan(truth[r.run_id]))
     if len(targets) < protocol.min_targets:
-        return f"{len(targets)} targets with a known truth, fewer than min_targets {protocol.min_targets}"
+        return f"{_known_truths(usable, len(targets))}, fewer than min_targets {protocol.min_targets}"
     values = np.array([truth[r.run_id] for r in targets])
     if not np.isfinite(values).any():
         return "every target diverged"
@@ -158,6 +158,13 @@ def _task(protocol: Protocol, key: str, members: list[Record], pool: list[Record
         return Task(key, targets, tuple(drawn), values)
     references, n_dearer = _affordable(targets, pool)
     return Task(key, targets, references, values, n_dearer)
+
+
+def _known_truths(usable: list[Record], n_known: int) -> str:
+    """Return how many targets have a known truth, in words, and whether logs end too early."""
+    n_short = sum(not r.diverged and not r.full.is_complete for r in usable)
+    early = f" ({n_short} logs end before their total_steps)" if n_short else ""
+    return f"{n_known} targets with a known truth{early}"
 
 
 def _draw(protocol: Protocol, key: str, runs: list[Record]) -> list[Record]:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from hpo.core.decision import Decision, Selection, StoppingSettings, SweepState, decide, select
     from hpo.core.forecast import Forecast, SweepForecast
     from hpo.core.metric import Metric
-    from hpo.core.model import CollapseModel, ModelSettings
+    from hpo.core.model import CollapseModel
+    from hpo.core.model_settings import ModelSettings
     from hpo.core.monitor import Monitor
     from hpo.core.recipe import Recipe
     from hpo.core.schedules import Schedule, schedule
@@ -50,7 +51,7 @@ _HOMES = {
     "ForecastSampler": "hpo.adapters.optuna_sampler",
     "Metric": "hpo.core.metric",
     "Monitor": "hpo.core.monitor",
-    "ModelSettings": "hpo.core.model",
+    "ModelSettings": "hpo.core.model_settings",
     "Recipe": "hpo.core.recipe",
     "RecordedRun": "hpo.adapters.curve_files",
     "Schedule": "hpo.core.schedules",

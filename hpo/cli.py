@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hpo.adapters.curve_column_names import Columns
     from hpo.adapters.curve_files import RecordedRun
     from hpo.core.forecast import Forecast
+    from hpo.core.model import CollapseModel
     from hpo.engine.plan import Plan
     from hpo.engine.run_folder import RunFolder
 
@@ -84,6 +85,7 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the expected cost and savings; train nothing.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Afterwards train every candidate to the end as well.")] = False,
     settle: Annotated[int | None, typer.Option(metavar="SEEDS", help="Afterwards settle a tie by so many seeds each.")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="With --resume: what has failed trains again.")] = False,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a value.")] = None,
     log_to: Annotated[list[str] | None, typer.Option(metavar="tensorboard|wandb", help="Log every trial there too.")] = None,
     library: Annotated[Path | None, typer.Option(metavar="DIR", help="Reuse the proxies kept there; keep new ones.")] = None,
@@ -99,7 +101,9 @@ def sweep(
             raise InputError.at("sweep", "either CONFIG or --resume RUN", "neither" if config is None else "both")
         if resume is not None:
             _refuse_with_resume({"--out": out, "--set": set_, "--log-to": log_to, "--dry-run": dry_run, "--library": library})
-            _resume(resume, verify=verify, settle=settle or 0, as_json=as_json)
+            _resume(resume, retry_failed=retry_failed, verify=verify, settle=settle or 0, as_json=as_json)
+        elif retry_failed:
+            raise InputError.at("--retry-failed", "--resume RUN with it", "a new sweep")
         elif config is not None:
             overrides = [*(set_ or []), *([f"log_to=[{', '.join(log_to)}]"] if log_to else [])]
             overrides += [] if library is None else [f"proxies.library.path={json.dumps(str(library))}"]
@@ -191,6 +195,7 @@ def forecast(
     """Forecast a run's final loss from what it has logged, or from its first part."""
     from hpo.adapters.curve_column_names import Columns
     from hpo.adapters.model_files import read_model
+    from hpo.commands.little_known import as_little_known
     from hpo.core.named_schedule import with_named_schedule
 
     if at is not None and not 0 < at <= 1:
@@ -202,13 +207,18 @@ def forecast(
     try:
         fitted = read_model(model)
         others = fitted.without(runs[0].run_id)
-        made = others.forecast(with_named_schedule(runs[0].curve(at), [r.recipe for r in others.references]))
+        recipes = [r.recipe for r in others.references if r.metric.name == runs[0].metric.name]
+        asked, left_out = as_little_known(runs[0], recipes)
+        made = others.forecast(with_named_schedule(asked.curve(at), recipes))
     except ValueError as error:
         _fail(str(error), 2)
     say_notes(runs)
     if others is not fitted:
         typer.echo(f"hpo: run {runs[0].run_id} is one of the model's references; it was left out", err=True)
+    if left_out:
+        typer.echo(f"hpo: run {runs[0].run_id}: {left_out}", err=True)
     record = _forecast_record(made, runs[0])
+    record["reason"] += "".join(f"; {words}" for words in (left_out, _unlike(made, asked, others)) if words)
     if as_json:
         _print_json(record)
     else:
@@ -244,17 +254,17 @@ def _sweep(
         raise
 
 
-def _resume(path: Path, *, verify: bool, settle: int, as_json: bool) -> None:
+def _resume(path: Path, *, retry_failed: bool, **how: Any) -> None:
     from hpo.engine.plan import plan_sweep
     from hpo.engine.run_folder import existing_run_folder
 
     folder = existing_run_folder(path)
     plan = plan_sweep(folder.read_config())
     _require_sweep_packages()
-    _drive(plan, folder, resume=True, verify=verify, settle=settle, as_json=as_json)
+    _drive(plan, folder, resume=True, retry_failed=retry_failed, **how)
 
 
-def _drive(plan: Plan, folder: RunFolder, *, resume: bool, verify: bool, settle: int, as_json: bool) -> None:
+def _drive(plan: Plan, folder: RunFolder, *, as_json: bool, **how: Any) -> None:
     from hpo.commands.sweep_display import displayed
     from hpo.commands.whole_tables import print_whole
     from hpo.engine.run_folder import locked
@@ -264,7 +274,7 @@ def _drive(plan: Plan, folder: RunFolder, *, resume: bool, verify: bool, settle:
     with locked(folder):
         try:
             with displayed(plan, folder) as progress:
-                result = run_sweep(plan, folder, progress, resume=resume, verify=verify, settle=settle)
+                result = run_sweep(plan, folder, progress, **how)
         except KeyboardInterrupt:
             _fail(f"interrupted; everything is saved, go on with: {folder.resume_command}", 130)
         except OutsideError as error:
@@ -345,6 +355,15 @@ def _forecast_record(made: Forecast, run: RecordedRun) -> dict[str, Any]:
     known = {} if actual is None else {"actual": actual, "error_pct": error_pct(made.final_loss, actual)}
     record = {"run_id": run.run_id, **{key: getattr(made, key) for key in keys}, **known}
     return {key: finite_or_none(value) if isinstance(value, float) else value for key, value in record.items()}
+
+
+def _unlike(made: Forecast, run: RecordedRun, model: CollapseModel) -> str:
+    """Return what a run without a family is, and what the model has."""
+    if made.status != "no_family":
+        return ""
+    schedule = str(run.recipe.schedule) or "no named schedule" if run.recipe is not None else "no recipe"
+    own = " · ".join(part for part in (run.family, schedule, run.metric.name) if part)
+    return f"the run: {own}; the model: {', '.join(family.name for family in model.families[:4])}"
 
 
 def _forecast_lines(record: dict[str, Any]) -> list[str]:

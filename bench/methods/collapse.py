@@ -10,7 +10,8 @@ import numpy as np
 from bench.methods.view import Prediction, TaskView, names
 from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast
-from hpo.core.model import CollapseModel, ModelSettings
+from hpo.core.model import CollapseModel
+from hpo.core.model_settings import ModelSettings
 
 _Z90 = 1.6448536269514722
 

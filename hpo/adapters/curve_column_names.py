@@ -26,6 +26,7 @@ EPOCH_NAMES = ("epoch", "epochs", "train_epoch")
 TRAIN_NAMES = (
     "train_loss", "loss", "training_loss", "loss_train", "train_loss_step", "train_crossentropyloss", "train_ce_loss",
     "train_cross_entropy_loss", "train_cross_entropy", "lm_loss", "train_lm_loss", "training_loss_step", "loss_training",
+    "total_loss", "loss_total", "loss_train_total", "train_loss_train_total",
 )  # fmt: skip
 VAL_NAMES = (
     "val_loss", "valid_loss", "validation_loss", "eval_loss", "loss_val", "loss_valid", "loss_validation", "loss_eval",
@@ -48,6 +49,7 @@ LOSS = re.compile(r"loss(?![ _/-]?scale)|nll|cross.?entropy|perplexity|ppl", re.
 SCORE = re.compile(
     r"(?:^|[_/ .-])(acc|accuracy|score|auc|f1|map|bleu|rouge|ssim|mean_average_precision)(?:$|[_/ .@-])", re.IGNORECASE
 )
+_UNIT = re.compile(r"\s*[\[(](?:nats?|bits|k|m|b|thousands|millions|billions|tokens|steps)[\])]$")
 _IS_TRAIN = re.compile(r"train", re.IGNORECASE)
 _IS_VAL = re.compile(r"val|eval|test|dev", re.IGNORECASE)
 
@@ -70,7 +72,7 @@ class Columns:
 
 def plain(name: str) -> str:
     """Return the name as it is compared."""
-    return re.sub(r"[^a-z0-9]+", "_", name.lower())
+    return re.sub(r"[^a-z0-9]+", "_", _UNIT.sub("", name.lower()))
 
 
 def first_of(columns: Mapping[str, str], names: Iterable[str]) -> str | None:

@@ -23,6 +23,11 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
+_UNITS = re.compile(
+    r"(?P<number>[-+]?(?:\d+\.?\d*|\.\d+))\s*(?P<prefix>[kKMBGT]?)\s*(?:tokens|tok|steps|iterations|iters|it|nats)?", re.ASCII
+)
+_PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+_OF_ALL = re.compile(r"(?P<at>\d+)\s*/\s*\d+", re.ASCII)
 _WINDOWS = re.compile(r"(?P<sign>[-+]?)1\.#(?P<name>INF|IND|QNAN|SNAN)0*")
 HOLDERS = ("history", "log_history", "rows", "data", "metrics", "logs")
 """Names of objects that hold a log, or a row's numbers."""
@@ -169,9 +174,17 @@ def _as_json(cell: Any) -> str | None:
 
 
 def _as_written(cell: str) -> str:
-    """Return a text as :func:`float` takes it: without thousands separators, and C's names on Windows of what is not finite."""
+    """Return a text as :func:`float` takes it.
+
+    That is without thousands separators, units (``1.2B tokens`` is 1.2e9, ``4.3 nats`` 4.3) and what it counts to (``10/500``),
+    and C's names on Windows of what is not finite as others have them.
+    """
     if _THOUSANDS.fullmatch(cell.strip()):
         return cell.replace(",", "")
+    if of_all := _OF_ALL.fullmatch(cell.strip()):
+        return of_all["at"]
+    if unit := _UNITS.fullmatch(cell.strip()):
+        return repr(float(f"{unit['number']}") * _PREFIXES[unit["prefix"]])
     odd = _WINDOWS.fullmatch(cell.strip())
     return cell if odd is None else f"{odd['sign']}{'inf' if odd['name'] == 'INF' else 'nan'}"
 

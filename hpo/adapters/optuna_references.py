@@ -20,7 +20,8 @@ from optuna.trial import FrozenTrial
 from hpo.adapters.optuna_trials import FunctionError, is_feasible
 from hpo.core.curve import Curve
 from hpo.core.finals import settled_levels
-from hpo.core.model import CollapseModel, ModelSettings
+from hpo.core.model import CollapseModel
+from hpo.core.model_settings import ModelSettings
 from hpo.core.references import Reference, is_reference
 from hpo.core.rivals import MOST_FINISHED, Finished
 from hpo.core.shape import ShapeSettings

@@ -20,6 +20,7 @@ from hpo.adapters.optuna_pruner import CollapsePruner, on_values_alone
 from hpo.adapters.optuna_record import TrialDecision
 from hpo.adapters.optuna_trials import Follower, guess_recipe
 from hpo.adapters.optuna_view import StudyView
+from hpo.adapters.ray_kept import StepsInCommon, as_key
 from hpo.core.curve import Curve
 from hpo.core.decision import check_values
 from hpo.core.model import CollapseModel
@@ -27,8 +28,6 @@ from hpo.core.recipe import Recipe, recipe_from_dict
 from hpo.core.rivals import MOST_RUNNING
 
 Ending = Literal["stopped", "finished", "failed"]
-KEPT_POINTS = 160
-"""Points kept of a finished trial, means of the reports between; a running one keeps all its reports."""
 _FIRST = datetime(2000, 1, 1)
 _TAUGHT = {TrialState.COMPLETE, TrialState.PRUNED}
 
@@ -72,13 +71,19 @@ class RayTrial:
         self.is_between = not is_first and self.horizon is not None and self._per_cent(step) == self._per_cent(self.last_step)
         self.first_step = step if is_first else self.first_step
         self.last_step = step
-        self.frozen.intermediate_values[_as_key(step)] = value
+        self.frozen.intermediate_values[as_key(step)] = value
 
     @property
     def rival_forecast(self) -> float | None:
         """Its last forecast final value if it was judged and goes on, else None."""
         known = self.decision
         return known.forecast if known is not None and known.reason in ("may_win", "no_incumbent") else None
+
+    @property
+    def teaches(self) -> bool:
+        """True if others are judged by it once it has ended: it was stopped, or came to its horizon."""
+        has_end = self.status == "stopped" or (self.status == "finished" and self.is_whole)
+        return has_end and self.failed is None and bool(self.frozen.intermediate_values)
 
     @property
     def is_whole(self) -> bool:
@@ -103,6 +108,7 @@ class TrialBook:
         self._by_number: list[RayTrial] = []
         self._going: dict[str, RayTrial] = {}
         self._finished: list[FrozenTrial] = []
+        self._steps = StepsInCommon()
 
     @property
     def directions(self) -> list[StudyDirection]:
@@ -161,15 +167,17 @@ class TrialBook:
             return
         trial.status = how
         self._going.pop(trial_id, None)
-        values = trial.frozen.intermediate_values
-        if not values or how == "failed" or trial.failed or (how == "finished" and not trial.is_whole):
+        if how == "failed":  # it may run again
+            return
+        frozen, teaches = trial.frozen, trial.teaches
+        values, frozen.intermediate_values = frozen.intermediate_values, {}
+        if not teaches:
             return
         self.n_finished += 1
-        frozen = trial.frozen
         frozen.state = TrialState.COMPLETE if how == "finished" else TrialState.PRUNED
         frozen.value = values[next(reversed(values))]
         frozen.datetime_complete = _FIRST + timedelta(seconds=self.n_finished)
-        frozen.intermediate_values = thinned(values)
+        frozen.intermediate_values = self._steps.keep(values)  # type: ignore[assignment]
         self._finished.append(frozen)
 
     def of(self, trial: FrozenTrial) -> RayTrial:
@@ -208,6 +216,10 @@ class BookPruner(CollapsePruner):
         trial.decision = self._decisions[self._book.study_name, trial.frozen.number]
         return trial.decision
 
+    def let_go(self, trial: RayTrial) -> None:
+        """Forget how far a trial that has ended was followed; one that runs again is followed anew."""
+        self.view_of(self._book).followers.pop(trial.frozen.number, None)  # type: ignore[arg-type]
+
     def release(self, trial_number: int) -> None:
         """Take back what was done by hand about a trial."""
         self._by_hand.withdraw(self._book.study_name, trial_number)
@@ -238,19 +250,3 @@ class BookPruner(CollapsePruner):
             return known.decision
         follower.judged = None
         return super()._judge(view, follower, trial)
-
-
-def thinned(values: dict[int, float]) -> dict[int, float]:
-    """Return at most :data:`KEPT_POINTS` points of reports in order of steps: means of groups, the last report as it is."""
-    if len(values) <= KEPT_POINTS:
-        return values
-    *before, last = values.items()
-    size = -(-len(before) // (KEPT_POINTS - 1))
-    groups = [before[i : i + size] for i in range(0, len(before), size)]
-    means = [(_as_key(sum(s for s, _ in g) / len(g)), sum(v for _, v in g) / len(g)) for g in groups]
-    return dict([*means, last])
-
-
-def _as_key(step: float) -> int:
-    """Return a step as Optuna types it; fractional ones stay what they are."""
-    return int(step) if step == int(step) else step  # type: ignore[return-value]

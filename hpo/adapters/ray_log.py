@@ -10,56 +10,78 @@ events back knows what the old one knew. A line that a crash cut short is skippe
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import warnings
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from io import RawIOBase
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from hpo.adapters.json_line import json_object
 from hpo.adapters.optuna_record import TrialDecision
 from hpo.adapters.optuna_scale import jsonable
 
 Event = dict[str, Any]
+MOST_UNWRITTEN = 20_000
+"""Events that are kept while the log cannot be written."""
 _NUMBERS = ("fraction", "forecast", "lower", "upper", "incumbent", "p_best", "allowed", "misfit", "error_spent")
 
 
 class EventLog:
-    """Appends events to a file, each flushed at once, and reads them back; the file stays open while the log is in use.
+    """Appends events to a file, each at once, and reads them back; the file stays open while the log is in use.
 
-    A file that cannot be written is given up with one warning: a log never stops an experiment.
+    A log never stops an experiment. What cannot be written (a full disk, a file server that is away) is kept, with one warning,
+    and tried again at the next event; after :data:`MOST_UNWRITTEN` of them the log is given up.
     """
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._file: TextIO | None = None
+        self._file: RawIOBase | None = None
+        self._unwritten: deque[bytes] = deque()
 
     def write(self, event: Event) -> None:
         """Append one event."""
         if self.path is None:
             return
         line = json.dumps({key: jsonable(value) for key, value in event.items()}) + "\n"
+        self._unwritten.append(line.encode("utf-8"))
         try:
-            if self._file is None:
-                self._mend(self.path)
-                self._file = self.path.open("a", encoding="utf-8", buffering=1)
-            self._file.write(line)
+            self._write_all(self.path)
         except OSError as error:
-            warnings.warn(f"decisions are no longer logged: {error}", RuntimeWarning, stacklevel=2)
-            self.path = None
+            self._close()
+            if len(self._unwritten) == 1:
+                warnings.warn(f"events cannot be logged, and are kept until they can: {error}", RuntimeWarning, stacklevel=2)
+            elif len(self._unwritten) > MOST_UNWRITTEN:
+                warnings.warn(f"events are no longer logged: {error}", RuntimeWarning, stacklevel=2)
+                self.path, self._unwritten = None, deque()
 
-    def read(self) -> list[Event]:
-        """Return the events of the latest experiment in the file; empty if there is none."""
+    def read(self) -> Iterator[Event]:
+        """Yield the events of the latest experiment in the file one by one: there may be millions."""
         if self.path is None or not self.path.is_file():
-            return []
-        events: list[Event] = []
-        with self.path.open(encoding="utf-8", errors="replace") as file:
-            for line in file:
-                event = _parsed(line)
-                if event is not None and event["event"] == "start":
-                    events.clear()
-                elif event is not None:
-                    events.append(event)
-        return events
+            return
+        with self.path.open("rb") as file:
+            file.seek(_after_last_start(file))
+            yield from (event for line in file if (event := _parsed(line)) is not None)
+
+    def _write_all(self, path: Path) -> None:
+        if self._file is None:
+            self._mend(path)
+            self._file = path.open("ab", buffering=0)
+        while self._unwritten:
+            line = self._unwritten[0]
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            self._unwritten.popleft()
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):
+                file.close()
 
     def _mend(self, path: Path) -> None:
         """Before the first line: make the folder, and end a line that a crash cut short."""
@@ -71,7 +93,7 @@ class EventLog:
                     file.write(b"\n")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "_file": None}
+        return {"path": self.path, "_file": None, "_unwritten": deque()}
 
     def __del__(self) -> None:
         if self._file is not None:
@@ -93,6 +115,15 @@ def decision_from(event: Event, number: int) -> TrialDecision:
     return TrialDecision(**{**fields, "trial": number})
 
 
-def _parsed(line: str) -> Event | None:
-    event = json_object(line)
+def _after_last_start(file: BinaryIO) -> int:
+    place = found = 0
+    for line in file:
+        place += len(line)
+        if b'"start"' in line and (_parsed(line) or {}).get("event") == "start":
+            found = place
+    return found
+
+
+def _parsed(line: bytes) -> Event | None:
+    event = json_object(line.decode("utf-8", errors="replace"))
     return event if event is not None and "event" in event else None

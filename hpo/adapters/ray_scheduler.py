@@ -227,15 +227,17 @@ class CollapseScheduler(FIFOScheduler):
             self._search.time_attr = self._time_attr
         if self._log.path is None:
             self._log = EventLog(_log_beside(trial))
-        events = self._log.read()
-        is_ours = getattr(controller, "_resumed", False) or any(e.get("id") == trial.trial_id for e in events)
-        if events and is_ours:
-            self._replay(events)
+        if self._is_logged(trial.trial_id, getattr(controller, "_resumed", False)):
+            self._replay(self._log.read())
             return
         self._log.write({"event": "start", "metric": self._metric, "mode": self._mode, "time_attr": self._time_attr})
         for event in [] if self._search is None else self._search.events():
             self._happen(event)
         self._close_stopping()
+
+    def _is_logged(self, trial_id: str, is_resumed: bool) -> bool:
+        """Return True if the log holds events, and of this experiment: it is a resumed one, or knows the trial."""
+        return any(is_resumed or event.get("id") == trial_id for event in self._log.read())
 
     def _replay(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -267,6 +269,7 @@ class CollapseScheduler(FIFOScheduler):
             known.status = "stopping" if known.decision.pruned and known.status == "running" else known.status
         elif kind == "end":
             self._book.end(trial_id, event["how"])
+            self._pruner.let_go(known)
 
     def _judge(self, trial_id: str, known: RayTrial) -> str:
         before = known.decision

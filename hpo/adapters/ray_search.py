@@ -7,6 +7,7 @@ leaves a trial with a NaN running for ever. Samplers then learn from values that
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from inspect import signature
 from math import isfinite
 from typing import Any
@@ -18,6 +19,7 @@ from ray.tune.search.optuna import OptunaSearch
 from hpo.adapters.optuna_record import TrialDecision
 from hpo.adapters.ray_log import Event
 from hpo.adapters.ray_reports import allow_missing_metrics, number_in, step_in
+from hpo.adapters.storage_patience import persistently
 
 ABOUT, RAY_TRIAL, SEARCH = "collapse_about", "ray_trial", "ray_search"
 """User attributes of a trial: what the scheduler knows of it, Ray's trial id, and the search that made it."""
@@ -48,14 +50,14 @@ class CollapseSearch(OptunaSearch):
         allow_missing_metrics()
         settings: dict[str, Any] | None = super().suggest(trial_id)
         for key, value in ((RAY_TRIAL, trial_id), (SEARCH, self._token)):
-            self._ot_trials[trial_id].set_user_attr(key, value)
+            persistently(partial(self._ot_trials[trial_id].set_user_attr, key, value))
         return settings
 
     def describe(self, trial_id: str, about: dict[str, Any]) -> None:
         """Keep what the scheduler knows of a trial in the study, where a restored one finds it."""
         trial = self._ot_trials.get(trial_id)
         if trial is not None and trial_id not in self._completed_trials:
-            trial.set_user_attr(ABOUT, about)
+            persistently(lambda: trial.set_user_attr(ABOUT, about))
 
     def stop(self, trial_id: str, decision: TrialDecision) -> None:
         """Take note that the scheduler stops a trial."""
@@ -74,12 +76,12 @@ class CollapseSearch(OptunaSearch):
         self._report(trial_id, result or {})
         stopped = self._stops.pop(trial_id, None)
         for key, value in (stopped or {}).items():
-            trial.set_user_attr(key, value)
+            persistently(partial(trial.set_user_attr, key, value))
         if stopped is not None:
             state, values = TrialState.PRUNED, None
         else:
             state, values = self._outcome(trial_id, result or {}, error)
-        self._study.tell(trial, values, state=state, skip_if_finished=True)
+        persistently(lambda: self._study.tell(trial, values, state=state, skip_if_finished=True))
         self._completed_trials.add(trial_id)
         self._last_steps.pop(trial_id, None)
         del self._ot_trials[trial_id]  # it keeps a copy of every value; the study has them
@@ -123,7 +125,7 @@ class CollapseSearch(OptunaSearch):
             return
         self._last_steps[trial_id] = int(step)
         trial: Trial = self._ot_trials[trial_id]
-        trial.report(value, int(step))
+        persistently(lambda: trial.report(value, int(step)))
 
     def _outcome(self, trial_id: str, result: Mapping[str, Any], error: bool) -> tuple[TrialState, Any]:
         """Return state and values of a trial that nobody stopped."""

@@ -26,6 +26,7 @@ LOG_NAME = "log.csv"
 _CHECKPOINT_PREFIX = "checkpoint-"
 _FLUSH_EVERY_S = 0.5
 _TAIL_BYTES = 4096
+_ROOM_BYTES = 1 << 20
 _ALWAYS_LOGGED = ("step", "tokens", "loss")
 
 OnReport = Callable[[int, float, float | None], None]
@@ -48,6 +49,11 @@ class FolderSession:
         Called at every report, also of a step that the log has already: the run is alive.
     wants_pause : callable, optional
         Asked about twice a second; from the first True on, the run is asked to stop, as by :meth:`pause`.
+
+    Attributes
+    ----------
+    latest : dict
+        What this session has reported, by name, each as of the last time.
 
     Raises
     ------
@@ -75,6 +81,7 @@ class FolderSession:
         self._checkpoint_every_s = checkpoint_every_s
         self._on_report, self._on_step = on_report, on_step
         self._wants_pause = wants_pause
+        self.latest: dict[str, float] = {}
         self._paused = self._diverged = self._stopped = False
         self._last_step = 0
         self._log: IO[str] | None = None
@@ -107,8 +114,9 @@ class FolderSession:
         StopTraining
             The run was to stop at an earlier report.
         ValueError
-            ``step`` below 1.
+            ``step`` is no whole number from 1 on, or a value or the name of an extra one cannot be in the log.
         """
+        step = _whole(step)
         if self._stopped:
             raise StopTraining(f"asked to stop at step {self._last_step}; reported step {step}")
         if step < 1:
@@ -122,6 +130,7 @@ class FolderSession:
             return
         loss = float(loss)
         self._write_row(step, loss, tokens, extra)
+        self.latest.update(extra, loss=loss)
         self._note(step, loss)
         if self._on_report is not None:
             self._on_report(step, loss, tokens)
@@ -130,11 +139,22 @@ class FolderSession:
         """Call ``save(folder)`` if a checkpoint is due and publish it atomically; return True if it did.
 
         None is due while the run repeats steps that the log has: it is not yet where the log ends.
+
+        Raises
+        ------
+        OSError
+            The disk is full, however the library that saved has put it.
+        Exception
+            Whatever else ``save`` raises; the checkpoint before stays.
         """
         if self._diverged or self._is_behind or self._last_step <= self._checkpoint_step or not self._checkpoint_is_due():
             return False
         with new_folder(checkpoint_of(self.folder, self._last_step)) as unpublished:
-            save(unpublished)
+            try:
+                save(unpublished)
+            except Exception:
+                _check_room(unpublished)
+                raise
             self._sync_log()
         self._checkpoint_step, self._checkpointed_at = self._last_step, time.monotonic()
         remove_checkpoints(self.folder, keep_step=self._last_step)
@@ -183,7 +203,7 @@ class FolderSession:
         self._columns = tuple(lines[0].rstrip("\n").split(",")) if lines else ()
         kept = lines[:1] + [line for line in lines[1:] if upto is None or int(line.split(",", 1)[0]) <= upto]
         write_text(path, "".join(kept))
-        self._log = path.open("a", encoding="ascii", newline="")
+        self._log = path.open("a", encoding="utf-8", newline="")
         self._flushed_at = time.monotonic()
         self._last_step, self._diverged, self._stopped = 0, False, False
         if len(kept) > 1:
@@ -193,10 +213,10 @@ class FolderSession:
     def _write_row(self, step: int, loss: float, tokens: float | None, extra: dict[str, float]) -> None:
         if self._log is None:
             raise ValueError("report needs an open session; this one was closed")
+        cells = {name: _cell(name, value) for name, value in {"step": step, "tokens": tokens, "loss": loss, **extra}.items()}
         if not self._columns or not extra.keys() <= set(self._columns):
             self._add_columns(extra)
-        values = {"step": step, "tokens": tokens, "loss": loss, **extra}
-        self._log.write(",".join(_cell(values.get(name)) for name in self._columns) + "\n")
+        self._log.write(",".join(cells.get(name, "") for name in self._columns) + "\n")
         self._flush_if_due()
 
     def _flush_if_due(self) -> None:
@@ -209,13 +229,16 @@ class FolderSession:
 
     def _add_columns(self, extra: dict[str, float]) -> None:
         """Start the log's header, or widen it when a quantity is reported for the first time."""
+        for name in extra:
+            if not name.strip() or not name.isprintable() or "," in name or '"' in name:
+                raise ValueError(f"a reported value's name must be one printable line without commas or quotes; found {name!r}")
         self.close()
         path = self.folder / LOG_NAME
         new = [name for name in (*_ALWAYS_LOGGED, *extra) if name not in self._columns]
         rows = [line.rstrip("\n") + "," * len(new) + "\n" for line in _whole_lines(path)[1:]]
         self._columns = (*self._columns, *new)
         write_text(path, "".join([",".join(self._columns) + "\n", *rows]))
-        self._log = path.open("a", encoding="ascii", newline="")
+        self._log = path.open("a", encoding="utf-8", newline="")
 
     def _sync_log(self) -> None:
         if self._log is not None:
@@ -274,13 +297,13 @@ def _last_whole_line(path: Path) -> str:
             log.seek(start)
             tail, left = log.read(left - start) + tail, start
     whole = tail[: tail.rfind(b"\n") + 1]
-    return whole.splitlines()[-1].decode("ascii") if whole else ""
+    return whole.splitlines()[-1].decode("utf-8") if whole else ""
 
 
 def _whole_lines(path: Path) -> list[str]:
     if not path.exists():
         return []
-    lines = path.read_text(encoding="ascii").splitlines(keepends=True)
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     return lines if not lines or lines[-1].endswith("\n") else lines[:-1]
 
 
@@ -288,7 +311,26 @@ def _step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix(_CHECKPOINT_PREFIX))
 
 
-def _cell(value: float | None) -> str:
+def _check_room(folder: Path) -> None:
+    """Raise the system's own error if a folder takes no more: torch says no more than that a write has failed."""
+    with (folder / "room").open("wb") as probe:
+        probe.write(bytes(_ROOM_BYTES))
+        probe.flush()
+        os.fsync(probe.fileno())
+
+
+def _whole(step: float) -> int:
+    """Return a step as the whole number that it is; libraries count in floats, arrays and tensors too."""
+    whole = int(step)
+    if whole != step:
+        raise ValueError(f"step must be a whole number; found {step!r}")
+    return whole
+
+
+def _cell(name: str, value: float | None) -> str:
     if value is None:
         return ""
-    return repr(value) if type(value) in (int, float) else repr(float(value))
+    try:
+        return repr(value) if type(value) in (int, float) else repr(float(value))
+    except ValueError:
+        raise ValueError(f"{name} must be a number; found {value!r}") from None

@@ -51,6 +51,7 @@ def sweep(
     proxies: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    retry_failed: bool = False,
     verify: bool = False,
     settle: int = 0,
     **settings: Any,
@@ -73,7 +74,7 @@ def sweep(
         The run folder, new; default ``runs/<name>-<time>``.
     resume : bool
         Go on with the sweep in ``out`` as it was configured there.
-    verify, settle
+    retry_failed, verify, settle
         As the options of ``hpo sweep``.
     **settings
         Any other key of a configuration: ``stopping``, ``resources``, ``time_budget``, ``name``, ``seed``, ….
@@ -97,6 +98,8 @@ def sweep(
         raise ValueError(f"out must be the path of the run folder; found {out!r}")
     if resume and out is None:
         raise ValueError("out must name the run folder to go on with; found None")
+    if retry_failed and not resume:
+        raise ValueError("retry_failed needs resume=True; found a new sweep")
     if settle != 0:
         check_seeds("settle", settle)
     config = _config(train, space, target, proxies, settings)
@@ -105,7 +108,8 @@ def sweep(
     folder = folder or new_run_folder(None if out is None else Path(out), config)
     try:
         with locked(folder), displayed(plan, folder) as progress:
-            result = run_sweep(plan, folder, progress, resume=resume, verify=verify, settle=settle)
+            how: dict[str, Any] = {"retry_failed": retry_failed, "verify": verify, "settle": settle}
+            result = run_sweep(plan, folder, progress, resume=resume, **how)
     except InputError:  # before anything was trained: the storage, or a machine too small
         if not resume:
             discard(folder)

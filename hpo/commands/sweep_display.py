@@ -80,6 +80,7 @@ def _begin(progress: SweepProgress, plan: Plan) -> None:
         name=plan.config.name,
         rule=stopping.rule,
         at=stopping.at,
+        metric=plan.config.metric,
         pid=os.getpid(),
         host=socket.gethostname(),
         environment=environment(),

@@ -140,6 +140,7 @@ def _document(state: SweepState, now: float, trouble: str) -> dict[str, Any]:
     finished = state.finished is not None
     return {
         "name": state.name,
+        "metric": state.metric,
         "finished": finished,
         "error": state.finished.get("error") if state.finished is not None else None,
         "trouble": trouble or None,
@@ -152,7 +153,7 @@ def _document(state: SweepState, now: float, trouble: str) -> dict[str, Any]:
 
 def _trial_lines(state: SweepState) -> Iterator[str]:
     for run in state.ranked():
-        loss = "" if run.loss is None else f", loss {run.loss:.4f}"
+        loss = "" if run.loss is None else f", {state.metric} {run.loss:.4f}"
         forecast = "" if run.forecast is None else f", forecast {run.forecast:.4f}"
         reason = f" ({run.reason})" if run.reason else ""
         suspect = f", suspect: {run.suspect}" if run.suspect else ""

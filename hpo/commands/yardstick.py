@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpo.commands.little_known import as_little_known
+
 if TYPE_CHECKING:
     from hpo.adapters.curve_files import RecordedRun
     from hpo.core.common_noise import CommonNoise, FreedTemplate, Points
@@ -64,7 +66,8 @@ class Yardstick:
                 f"run {run.run_id}: its total number of steps is unknown, so the fraction of training is: give --total"
             )
         run, notes = self._with_schedule(self._on_their_scale(run))
-        asked = self._as_little_known(run)
+        asked, left_out = as_little_known(run, self._recipes(run))
+        notes += (f"run {run.run_id}: {left_out}",) if left_out else ()
         template, common = self._template_of_model(asked) if self.model is not None else self._template_of_references(asked)
         freed = None if self.model is not None or self.same_data else self._if_same_data(asked, template)
         make = partial(Monitor, template, run.recipe, total=horizon, metric=run.metric, common=common, if_same_data=freed)
@@ -95,15 +98,6 @@ class Yardstick:
         else:
             said = f"the log does not name its schedule: taken to be that of the references, {first.schedule}"
         return replace(run, recipe=recipe), (f"run {run.run_id}: {said}",)
-
-    def _as_little_known(self, run: RecordedRun) -> RecordedRun:
-        """Return the run with no recipe where no reference has one, and with a reference's where neither says a schedule."""
-        recipes = self._recipes(run)
-        if all(one is None for one in recipes):
-            return replace(run, recipe=None)
-        if run.recipe is None and not any(one is not None and one.schedule.is_known for one in recipes):
-            return replace(run, recipe=next(one for one in recipes if one is not None))
-        return run
 
     def _recipes(self, run: RecordedRun) -> list[Recipe | None]:
         if self.model is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -15,15 +16,19 @@ FloatArray = NDArray[np.float64]
 COLLAPSED_FROM = 2.5e6
 """Parameters. Measured on our own byte-level models of 1e5 and on recorded language models of 1e8: curves shift by .06 of log
 loss an e-fold of size there, by less than .01 here (bench/LOG.md)."""
+SAME_KIND = 0.05
+Kind = tuple[float | None, ...]
+"""A run's parameters, tokens and steps."""
 SCHEDULE_GRID: FloatArray = np.linspace(0.05, 1.0, 20)
 
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Where a run lies: the logs of its known controls by name, and its schedule's values (None if unknown)."""
+    """Where a run lies: the logs of its known controls by name, and its schedule's values (None if unknown); and its kind."""
 
     controls: dict[str, float]
     schedule: FloatArray | None = field(default=None, compare=False)
+    kind: Kind = field(default=(None, None, None), compare=False)
 
 
 @lru_cache(MOST)
@@ -33,11 +38,28 @@ def coordinates_of(recipe: Recipe | None) -> Coordinates:
         return Coordinates({})
     known = {"log_tau": recipe.tau, "log_tpp": recipe.tpp}
     controls = {name: float(np.log(value)) for name, value in known.items() if value is not None}
+    if recipe.tau is not None and recipe.n_tokens is not None:
+        controls["log_rate"] = -float(np.log(recipe.tau * recipe.n_tokens))
     if recipe.n_params is not None:
         controls["log_n"] = size_coordinate(recipe.n_params)
     if not recipe.schedule.is_known:
-        return Coordinates(controls)
-    return Coordinates(controls, recipe.schedule(SCHEDULE_GRID, recipe.warmup_fraction or 0.0))
+        return Coordinates(controls, None, kind_of(recipe))
+    return Coordinates(controls, recipe.schedule(SCHEDULE_GRID, recipe.warmup_fraction or 0.0), kind_of(recipe))
+
+
+def kind_of(recipe: Recipe | None) -> Kind:
+    """Return a run's size and length, as far as they are known: parameters, tokens and steps."""
+    return (None, None, None) if recipe is None else (recipe.n_params, recipe.n_tokens, recipe.n_steps)
+
+
+def are_of_one_kind(a: Kind, b: Kind) -> bool:
+    """True if how well runs of one kind are forecast says how well those of the other are: each quantity within 5 %."""
+    return all((x is None) == (y is None) for x, y in zip(a, b, strict=True)) and unlike(a, b) <= SAME_KIND
+
+
+def unlike(a: Kind, b: Kind) -> float:
+    """Return the largest difference of two kinds in a quantity that both know, in e-folds; 0 where they share none."""
+    return max((abs(math.log(x / y)) for x, y in zip(a, b, strict=True) if x is not None and y is not None), default=0.0)
 
 
 def size_coordinate(n_params: float) -> float:

@@ -116,7 +116,8 @@ class SweepForecast:
     p_best : ndarray, shape (n_trials,)
         Probability of the best final value among the judged trials, from joint draws; NaN for abstained ones.
     draws : ndarray, shape (n_draws, n_trials)
-        The joint draws on the model's scale; NaN columns for abstained trials.
+        Joint draws of the final values on the model's scale, without the noise of their measurement that trials seem to have in
+        common; NaN columns for abstained trials.
     """
 
     forecasts: tuple[Forecast, ...]

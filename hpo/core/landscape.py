@@ -122,6 +122,10 @@ class Landscape:
         factor = cholesky(known, lower=True)
         return factor, np.asarray(cho_solve((factor, True), self.finals - self.mean), dtype=np.float64)
 
+    def rates(self, points: Sequence[Point]) -> FloatArray:
+        """Return the points' log learning rates about the references' mean, shape (n,); 0 where unknown."""
+        return _places(points, (), self.rate_centre).rates
+
     @cached_property
     def left_out(self) -> tuple[FloatArray, FloatArray]:
         """Return what the others say of each reference's final value, on the model's scale, and its variance."""

@@ -37,7 +37,13 @@ _NOISE_PASSES = 8
 
 @dataclass(frozen=True)
 class MisfitPrior:
-    """Prior of K; the fields of :class:`hpo.core.shape.ShapeSettings` of the same names."""
+    """Prior of K; the fields of :class:`hpo.core.shape.ShapeSettings` of the same names.
+
+    Attributes
+    ----------
+    scale_free : float
+        Degrees of freedom of the prior scale besides its weight.
+    """
 
     brownian_sd: float
     scale_weight: float
@@ -45,6 +51,7 @@ class MisfitPrior:
     tail_dof: float
     scale_dof: float = math.inf
     amplitude_sd: float = 0.0
+    scale_free: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -158,7 +165,7 @@ def fit_misfit(
     scale = fit_scale(error, n_free, nodes, prior, noise, modes)
     expected = _prior_covariance(error, n_free, nodes, prior, noise, scale, curve)
     covariance, taken = _fit_covariance(error, n_free, expected, prior, noise, scale)
-    dof = min(prior.scale_weight + n_free, min(prior.tail_dof, prior.scale_dof) + _ENERGY_DOF)
+    dof = min(prior.scale_weight + prior.scale_free + n_free, min(prior.tail_dof, prior.scale_dof) + _ENERGY_DOF)
     shares = scale.weights / max(prior.covariance_weight + n_free, 1e-12)  # 0 where the prior's weight is infinite
     return Misfit(covariance, math.sqrt(scale.variance), max(dof, 1.0), shares, taken)
 

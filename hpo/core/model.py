@@ -11,20 +11,22 @@ With its variances at zero a forecast is the papers' surrogate with early-align 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.core.coordinates import coordinates_of
+from hpo.core.beyond import distances, drift_apart, kept_level
+from hpo.core.coordinates import Kind, coordinates_of, kind_of
 from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast, SweepForecast, abstained_forecast, completed_forecast, judged_forecast
+from hpo.core.hindsight import Correction, Hindsight, correction_of, hindsight_of, stage_of
 from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, point_of, update
-from hpo.core.landscape_trust import Kind, factor_of, kind_of, left_out, stage_of
+from hpo.core.landscape_trust import factor_of, left_out
 from hpo.core.metric import Metric
+from hpo.core.model_settings import ModelSettings
 from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
 from hpo.core.prefix import prefixes_of
 from hpo.core.recipe import Recipe
@@ -32,59 +34,14 @@ from hpo.core.references import Family, Reference, families_of, has_label, is_re
 from hpo.core.remembered import Remembered
 from hpo.core.response import ResponseMean
 from hpo.core.rivals import Finished
-from hpo.core.shape import ShapeSettings
 
 FloatArray = NDArray[np.float64]
 SCHEMA = 1
-MAX_DRAWS = 1_000_000
-LARGEST_SETTING = 1e100
-"""Of a setting in a file: its square is still finite."""
+COMMON_NOISE = 0.75
+"""Share of the noise of final values that tells no trial from another: nearly all where they see the data in one order, little
+where they do not (between the two as recorded studies order it)."""
 PAST_HORIZON = 0.01
 """Runs may end a report after their stated horizon; further on the horizon is not believed."""
-
-
-@dataclass(frozen=True)
-class ModelSettings:
-    """Settings of a :class:`CollapseModel`.
-
-    Attributes
-    ----------
-    shape : ShapeSettings
-        Priors of the shape.
-    max_misfit : float
-        A prefix whose standardised residuals have a root mean square above this is not judged (``bad_misfit``).
-    n_draws : int
-        Joint draws for P(best).
-    landscape : bool
-        Let the references' final values bear on the differences between a sweep's trials.
-    """
-
-    shape: ShapeSettings = field(default_factory=ShapeSettings)
-    max_misfit: float = 4.0
-    n_draws: int = 8_000
-    landscape: bool = True
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.n_draws <= MAX_DRAWS:
-            raise ValueError(f"n_draws must be between 1 and {MAX_DRAWS}; found {self.n_draws!r}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready dict; infinity, which JSON lacks, is the string "inf"."""
-        shape = {key: _json_number(value) for key, value in self.shape.to_dict().items()}
-        rest = {"max_misfit": _json_number(self.max_misfit), "n_draws": self.n_draws, "landscape": self.landscape}
-        return {"shape": shape, **rest}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ModelSettings:
-        """Return the settings of :meth:`to_dict`; ``ValueError`` on unknown keys and on values of the wrong kind."""
-        try:
-            usual, effects = cls(), data["shape"]["effect_sd"]
-            shape = {key: _from_json(usual.shape, key, value) for key, value in data["shape"].items() if key != "effect_sd"}
-            shape["effect_sd"] = tuple((str(name), _number(f"effect_sd of {name}", sd)) for name, sd in effects.items())
-            rest = {key: _from_json(usual, key, value) for key, value in data.items() if key != "shape"}
-            return cls(shape=ShapeSettings(**shape), **rest)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"model settings are malformed: {error!r}") from error
 
 
 class CollapseModel:
@@ -99,6 +56,7 @@ class CollapseModel:
         self._homes: Remembered[tuple[str, Metric, Recipe | None], _Home | None] = Remembered()
         self._points: Remembered[Hashable, Point] = Remembered()
         self._doubts: Remembered[tuple[int, _Home, Kind, float], float] = Remembered()
+        self._hindsights: Remembered[_Stage, tuple[Hindsight, Correction]] = Remembered()
 
     @classmethod
     def fit(cls, curves: Sequence[Curve], settings: ModelSettings | None = None) -> CollapseModel:
@@ -149,12 +107,13 @@ class CollapseModel:
         Runs of one family share its shape's uncertainty, and the landscape of finished runs bears on their differences.
         """
         found = self._align(curves)
-        found = replace(found, law=self._with_landscape(curves, found.law))
+        found = replace(found, law=self._with_landscape(curves, found.law, found.ends))
         forecasts = _forecasts(curves, found)
         p_best = np.full(len(curves), np.nan)
         if not found.law.members:
             return SweepForecast(forecasts, p_best, np.full((self.settings.n_draws, len(curves)), np.nan))
-        drawn = found.law.draw(rng, self.settings.n_draws)
+        noise = COMMON_NOISE * np.array([found.ends.get(i, 0.0) for i in found.law.members])
+        drawn = replace(found.law, covariance=found.law.covariance - np.diag(noise)).draw(rng, self.settings.n_draws)
         p_best[found.law.members] = probability_best(drawn)
         if found.law.members == list(range(len(curves))):
             return SweepForecast(forecasts, p_best, drawn)
@@ -173,16 +132,18 @@ class CollapseModel:
         noise : float
             Variance of the first run's final value that is left out, as it is of the finished runs' levels.
         """
-        law = self._align(curves).law
+        found = self._align(curves)
+        law, ends = found.law, found.ends
         level = np.array([f.level for f in finished])
         n = len(law.members)
         covariance = np.zeros((n + level.size, n + level.size))
         covariance[:n, :n] = law.covariance
         if law.members and law.members[0] == 0:
             covariance[0, 0] = max(covariance[0, 0] - noise, 0.0)
+            ends = {**ends, 0: max(ends.get(0, 0.0) - noise, 0.0)}
         members = [*law.members, *range(len(curves), len(curves) + level.size)]
         whole = Law(members, np.concatenate((law.level, level)), covariance, (*law.dofs, *[np.inf] * level.size))
-        return self._with_landscape([*curves, *(f.run for f in finished)], whole)
+        return self._with_landscape([*curves, *(f.run for f in finished)], whole, ends)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict with a ``schema`` number."""
@@ -211,8 +172,12 @@ class CollapseModel:
             raise ValueError("not a collapse model: references and settings are missing")
         return cls([Reference.from_dict(r) for r in references], ModelSettings.from_dict(data["settings"]))
 
-    def _with_landscape(self, curves: Sequence[Curve | Reference], law: Law) -> Law:
-        """Return the joint law once the landscape of each label and metric has been taken into account."""
+    def _with_landscape(self, curves: Sequence[Curve | Reference], law: Law, ends: Mapping[int, float]) -> Law:
+        """Return the joint law once the landscape of each label and metric has been taken into account.
+
+        ``ends`` is the variance that the noise of a final value has in the law, by the run's position. It is in the landscape
+        too, and is no error of either: both are taken together without it.
+        """
         level, covariance, dofs = law.level.copy(), law.covariance.copy(), list(law.dofs)
         groups: dict[tuple[str, Metric], list[int]] = {}
         for k, i in enumerate(law.members):
@@ -229,7 +194,16 @@ class CollapseModel:
             block = np.ix_(own, own)
             mean, spread = fitted.prior([points[j] for j in reached])
             doubt = np.sqrt([self._doubt(fitted, curves[law.members[k]]) for k in own])
-            level[own], covariance[block] = update(law.level[own], law.covariance[block], mean, spread * np.outer(doubt, doubt))
+            spread *= np.outer(doubt, doubt)
+            apart = distances(
+                [kind_of(curves[law.members[k]].recipe) for k in own], {kind_of(r.recipe) for r in self.references}
+            )
+            spread += drift_apart(fitted.rates([points[j] for j in reached]), apart)
+            noise = np.array([ends.get(law.members[k], 0.0) for k in own])
+            spread -= np.diag(np.minimum(noise, (doubt * fitted.noise) ** 2))
+            level[own], covariance[block] = update(law.level[own], law.covariance[block] - np.diag(noise), mean, spread)
+            covariance[block] += np.diag(noise)
+            covariance[block] += kept_level(law.covariance[block], covariance[block], apart)
             for k in own:
                 dofs[k] = joint_dof(dofs[k], law.covariance[k, k], covariance[k, k], fitted.dof)
         return replace(law, level=level, covariance=covariance, dofs=tuple(dofs))
@@ -261,14 +235,25 @@ class CollapseModel:
         home = None if isinstance(run, Reference) or run.is_complete else self._home_of(run)
         if home is None or isinstance(run, Reference):
             return 1.0
-        kind, stage = kind_of(run.recipe), stage_of(run.fraction_seen or 0.0)
-        return self._doubts.get((id(landscape), home, kind, stage), lambda: self._doubt_at(landscape, home, kind, stage))
+        about = (home, kind_of(run.recipe), stage_of(run.fraction_seen or 0.0))
+        return self._doubts.get((id(landscape), *about), lambda: self._doubt_at(landscape, about))
 
-    def _doubt_at(self, landscape: Landscape, home: _Home, kind: Kind, stage: float) -> float:
-        family = self.families[home[0]]
-        fitted = [(family.fit(home[1]), family.references), *((kin.shape_for([]), kin.references) for kin in family.kin)]
+    def _doubt_at(self, landscape: Landscape, about: _Stage) -> float:
         key = next(key for key, known in self._landscapes.items() if known is landscape)
-        return factor_of(left_out(fitted, (landscape, self._runs_of(*key)), stage, kind))
+        return factor_of(left_out(*self._hindsight(about), (landscape, self._runs_of(*key))))
+
+    def _correction(self, home: _Home, run: Curve) -> Correction:
+        """Return by what a forecast made so early is to be corrected."""
+        return self._hindsight((home, kind_of(run.recipe), stage_of(run.fraction_seen or 0.0)))[1]
+
+    def _hindsight(self, about: _Stage) -> tuple[Hindsight, Correction]:
+        return self._hindsights.get(about, lambda: self._look_back(*about))
+
+    def _look_back(self, home: _Home, kind: Kind, stage: float) -> tuple[Hindsight, Correction]:
+        family = self.families[home[0]]
+        kin = [(one.shape_for([]), one.references) for one in family.kin]
+        known = hindsight_of([(family.fit(home[1]), family.references), *kin], kind, stage)
+        return known, correction_of(known) if np.isfinite(self.settings.shape.covariance_weight) else Correction()
 
     def _landscape(
         self, curves: Sequence[Curve | Reference], family: str, metric: Metric
@@ -316,8 +301,8 @@ class CollapseModel:
                     found.status[i] = "no_family"
                     continue
                 groups.setdefault(home, []).append(i)
-        for (index, controls), members in groups.items():
-            blocks += self._align_group(self.families[index], controls, members, curves, found)
+        for home, members in groups.items():
+            blocks += self._align_group(home, members, curves, found)
         return replace(found, law=Law.of(blocks))
 
     def _abstains(self, curve: Curve) -> str | None:
@@ -330,37 +315,38 @@ class CollapseModel:
             return "past_horizon"
         return None if curve.is_complete or self.references else "no_references"
 
-    def _align_group(
-        self, family: Family, controls: tuple[str, ...], members: list[int], curves: Sequence[Curve], found: _Found
-    ) -> list[_Block]:
+    def _align_group(self, home: _Home, members: list[int], curves: Sequence[Curve], found: _Found) -> list[_Block]:
         """Return one group's joint law without the runs that cannot be judged; note statuses and misfits."""
+        family, controls = self.families[home[0]], home[1]
         shape = family.fit(controls)
         made = prefixes_of([curves[i] for i in members], family, shape)
         for i in members:
             found.about[i] = {"family": family.name, "n_references": len(family.references), "controls": controls}
             found.status[i] = "too_few_points"
-        group = [(i, prefix) for i, prefix in zip(members, made, strict=True) if prefix is not None]
-        if not group:
+        judged = []
+        for i, prefix in zip(members, made, strict=True):
+            if prefix is None or prefix.standing is None:
+                continue
+            found.about[i]["misfit"] = prefix.standing.misfit
+            found.status[i] = "ok" if prefix.standing.misfit <= self.settings.max_misfit else "bad_misfit"
+            if found.status[i] == "ok":  # what a run that left the family does says nothing of the others
+                judged.append((i, prefix))
+        if not judged:
             return []
-        aligned = align_jointly([prefix for _, prefix in group], shape.covariance, shape.settings.scale_dof)
-        for k, (i, _) in enumerate(group):
-            found.about[i]["misfit"] = float(aligned.misfit[k])
-            found.status[i] = "ok" if aligned.misfit[k] <= self.settings.max_misfit else "bad_misfit"
-        judged = [k for k, (i, _) in enumerate(group) if found.status[i] == "ok"]
-        scales = np.array([shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in group])
+        aligned = align_jointly([prefix for _, prefix in judged], shape.covariance, shape.settings.scale_dof)
+        scales = np.array([shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in judged])
         covariance = aligned.scaled(scales)
         if shape.noise is not None:  # of the references' ends in the shape, and of the final value to be measured
-            borrowed = np.stack([prefix.borrowed for _, prefix in group if prefix.borrowed is not None])
-            own = shape.noise.end * np.array([prefix.point for _, prefix in group])
+            borrowed = np.stack([prefix.borrowed for _, prefix in judged if prefix.borrowed is not None])
+            own = shape.noise.end * np.array([prefix.point for _, prefix in judged])
             shared = shape.noise.end * (borrowed * shape.noise.points) @ borrowed.T
             covariance = covariance + (shared + np.diag(own)) * np.outer(scales, scales)
-            for k, (i, _) in enumerate(group):
+            for k, (i, _) in enumerate(judged):
                 found.about[i]["end_sd"] = float(scales[k] * np.sqrt(own[k]))
                 found.about[i]["shared_end_sd"] = float(scales[k] * np.sqrt(shared[k, k]))
-        if len(judged) < len(group):
-            covariance = covariance[np.ix_(judged, judged)]
-        dofs = tuple(mixed_dof(shape.dof, float(aligned.noise_share[k])) for k in judged)
-        return [([group[k][0] for k in judged], aligned.level[judged], covariance, dofs)] if judged else []
+        level = np.array([self._correction(home, curves[i]).of(aligned.level[k]) for k, (i, _) in enumerate(judged)])
+        dofs = tuple(mixed_dof(shape.dof, float(share)) for share in aligned.noise_share)
+        return [([i for i, _ in judged], level, covariance, dofs)]
 
 
 def rank_of(family: Family, recipe: Recipe | None) -> int:
@@ -393,28 +379,6 @@ def _forecasts(curves: Sequence[Curve], found: _Found) -> tuple[Forecast, ...]:
     return tuple(out)
 
 
-def _json_number(value: Any) -> Any:
-    return "inf" if value == math.inf else value
-
-
-def _from_json(usual: ModelSettings | ShapeSettings, name: str, value: Any) -> Any:
-    """Return the setting of that name, of the kind that it usually has."""
-    kind = type(getattr(usual, name))
-    if kind is float:
-        return _number(name, value)
-    if type(value) is not kind:
-        raise ValueError(f"model setting {name} must be of type {kind.__name__}; found {value!r:.80}")
-    return value
-
-
-def _number(name: str, value: Any) -> float:
-    if value in ("inf", math.inf):
-        return math.inf
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST_SETTING:
-        raise ValueError(f"model setting {name} must be a number up to {LARGEST_SETTING:g}, or inf; found {value!r:.80}")
-    return float(value)
-
-
 @dataclass(frozen=True)
 class _Found:
     """Outcome of an alignment: the law of the judged, the status of all, what else is known of them."""
@@ -423,7 +387,14 @@ class _Found:
     status: dict[int, str]
     about: dict[int, dict[str, Any]]
 
+    @property
+    def ends(self) -> dict[int, float]:
+        """Variance that the noise of each judged run's final value has in the law, by position."""
+        return {i: self.about[i].get("end_sd", 0.0) ** 2 for i in self.law.members if i in self.about}
+
 
 _Home = tuple[int, tuple[str, ...]]
 """A family's position and the controls that its runs are told apart by."""
+_Stage = tuple[_Home, Kind, float]
+"""Where references are looked back on: a family, a size and length, and a t̂."""
 _Block = tuple[list[int], FloatArray, FloatArray, tuple[float, ...]]

@@ -152,11 +152,13 @@ class Monitor:
         horizon = total if total is not None or recipe is None else recipe.n_steps
         own = model.references[0].metric if isinstance(model, CollapseModel) and model.references else Metric()
         self.metric = metric or own
-        self.template = model if isinstance(model, Template) else template_of_model(model, self.metric, recipe, family)
-        self._stream = CurveStream(horizon=horizon, recipe=recipe, metric=self.metric, family=family)
-        self._horizon = horizon
         is_log = self.metric.transform == "log"
         self._told = common is not None and is_log
+        self.template = model if isinstance(model, Template) else template_of_model(model, self.metric, recipe, family)
+        if self.template is not None and self.template is not model and self._told:
+            self.template = self.template.of_freed
+        self._stream = CurveStream(horizon=horizon, recipe=recipe, metric=self.metric, family=family)
+        self._horizon = horizon
         self._held = None if self.template is None else Held.of(self.template, recipe, horizon, common if is_log else None)
         freed = if_same_data if is_log and not self._told else None
         self._freed = None if freed is None else Held.of(freed.template, recipe, horizon, freed.common)

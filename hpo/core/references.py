@@ -208,8 +208,23 @@ class Family:
         return self.fit(self.controls_for(runs))
 
     def controls_for(self, runs: Sequence[Coordinates]) -> tuple[str, ...]:
-        """Return what both the references and ``runs`` know and the settings use."""
-        return common_controls([self._common, *runs], self.settings)
+        """Return what both the references and ``runs`` know and the settings use.
+
+        Where τ differs among the references only as their lengths do (one learning rate), what lengths do would be taken for
+        τ's: the decay rate ηλ/B, which they have alike, stands for it then.
+        """
+        known = common_controls([self._common, *runs], self.settings)
+        if "log_tau" not in known or self._tells_tau or any("log_rate" not in run.controls for run in [self._common, *runs]):
+            return known
+        return tuple("log_rate" if name == "log_tau" else name for name in known)
+
+    @cached_property
+    def _tells_tau(self) -> bool:
+        """True if τ differs among the references other than with length and size."""
+        rows = np.array([[run.controls[c] for c in ("log_tau", "log_tpp", "log_n")] for run in self._coordinates])
+        sides = np.column_stack((np.ones(len(rows)), rows[:, 1:]))
+        left = rows[:, 0] - sides @ np.linalg.lstsq(sides, rows[:, 0], rcond=None)[0]
+        return bool(np.ptp(left) > SAME_CONTROL)
 
     def fit(self, controls: tuple[str, ...]) -> Shape:
         """Return the shape for the given controls; fitted once."""

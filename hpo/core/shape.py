@@ -9,7 +9,8 @@ run's own misfit, pinned to zero at t̂ = 1, and k a kernel over runs in multipl
 
     k(x, x') = template² + Σ_c effect_c² x_c x'_c + likeness(x, x')·(schedule² + share² Σ_c effect_c² x_c x'_c)
 
-with x the centred logs of τ (and its square), TPP and N (:func:`size_coordinate`), and likeness = exp(−|η − η'|²/2ℓ²) of the
+with x the centred logs of τ (and its square; or of the decay rate, where references cannot tell τ's effect from that of their
+lengths), TPP and N (:func:`size_coordinate`), and likeness = exp(−|η − η'|²/2ℓ²) of the
 two schedules' values. So a run borrows most from runs of its own schedule, something from all, and a size or τ far from the
 references widens its forecast by itself. Since the covariance is a product, references cost one n × n inverse. K is shrunk
 towards a Brownian motion in −log t̂ and an amplitude along the family's curve; predictions are Student-t.
@@ -97,7 +98,13 @@ class ShapeSettings:
     covariance_weight: float = 12.0
     scale_weight: float = 1.0
     template_sd: float = 1000.0
-    effect_sd: tuple[tuple[str, float], ...] = (("log_tau", 15.0), ("log_tau_squared", 6.0), ("log_tpp", 3.0), ("log_n", 1.0))
+    effect_sd: tuple[tuple[str, float], ...] = (
+        ("log_tau", 15.0),
+        ("log_tau_squared", 6.0),
+        ("log_tpp", 3.0),
+        ("log_n", 1.0),
+        ("log_rate", 3.0),
+    )
     schedule_sd: float = 2.0
     schedule_effects: float = 1.0
     schedule_length: float = 0.1
@@ -366,7 +373,7 @@ def _kernel(
     settings: ShapeSettings,
 ) -> FloatArray:
     sds = dict(settings.effect_sd)
-    effects = (u * np.array([sds[c] for c in controls]) ** 2) @ v.T
+    effects = (u * np.array([sds.get(c, 0.0) for c in controls]) ** 2) @ v.T
     if "log_tau" in controls:
         k = controls.index("log_tau")
         effects = effects + sds.get("log_tau_squared", 0.0) ** 2 * np.outer(u[:, k], v[:, k]) ** 2

@@ -100,6 +100,7 @@ def fit_shape(
         settings.tail_dof,
         settings.scale_dof,
         settings.amplitude_sd,
+        KNOWN_DOF if controls else 0.0,
     )
     effects = run_kernel(runs, runs, controls, centre, settings)
     noise = FamilyNoise.of(noises, nodes)
@@ -126,6 +127,8 @@ def fit_shape(
 
 
 _SHARE_PASSES = 8
+KNOWN_DOF = 1.0
+"""Degrees of freedom that the prior scale has where controls are known: it is that of language models, whose controls are."""
 MOST_LATE = 0.25
 """Share of the references that may begin after a node: their rows are carried back to it."""
 

@@ -34,6 +34,8 @@ SMOOTH_SHARE = 0.3
 SMOOTH_LENGTH = 0.5
 GAIN_SD = 0.1
 GAIN_LENGTH = 0.3
+FULL_UNTIL, FADES_BY = 0.2, 0.5
+"""t̂ until which healthy runs wander as much as their references state, and the power of t̂ by which the sd of it fades then."""
 SCALE_AT: FloatArray = np.array([0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9])
 SCALE_WEIGHT = 0.5
 SCALES = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
@@ -48,6 +50,7 @@ APART = 0.5
 """Sd of the log of a report's variance between runs of a family, before they are seen, and how many references that weighs."""
 APART_WEIGHT = 2.0
 DENIED = 3.0
+BELIEVED_FROM = 20.0
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,12 @@ class PointNoise:
         return replace(self, variance=factor * self.variance)
 
     def with_seen(self, variance: float, dof: float) -> tuple[float, float]:
-        """Return the run's variance and degrees of freedom with these; unchanged where the run denies what they say."""
-        if abs(np.log(variance / self.variance)) > DENIED * np.sqrt(2.0 / dof + 2.0 / self.dof):
+        """Return the run's variance and degrees of freedom with these; unchanged where the run denies what they say.
+
+        That it is less noisy is believed from :data:`BELIEVED_FROM` degrees of freedom on: few bins are often close together.
+        """
+        off = np.log(variance / self.variance)
+        if (off > 0 or dof >= BELIEVED_FROM) and abs(off) > DENIED * np.sqrt(2.0 / dof + 2.0 / self.dof):
             return variance, dof
         return (dof * variance + self.dof * self.variance) / (dof + self.dof), dof + self.dof
 
@@ -118,7 +125,12 @@ class Template:
         share: what is left of it looks like wandering.
         """
         most = 1.0 if other.spread <= LOOSE else other.spread
-        return replace(self, covariance=self.covariance * min(most / self.scale, 1.0))
+        return replace(self.of_freed, covariance=self.of_freed.covariance * min(most / self.scale, 1.0))
+
+    @property
+    def of_freed(self) -> Template:
+        """The same template where noise that run and references share is taken off: what is left of that does not fade."""
+        return replace(self, covariance=self.covariance / _faded(self.nodes))
 
     @property
     def is_one_curve(self) -> bool:
@@ -228,7 +240,13 @@ def wandering(nodes: FloatArray, mean: FloatArray, sd: FloatArray) -> FloatArray
     drops = -np.diff(np.append(mean, 0.0))  # from each node to the next; a deviation is what is still to fall, times γ
     to_fall = np.triu(np.ones((nodes.size, nodes.size))) * drops
     gain = GAIN_SD**2 * to_fall @ _matern(apart / GAIN_LENGTH) @ to_fall.T
-    return np.asarray(misfit + gain, dtype=np.float64)
+    return np.asarray(_faded(nodes) * (misfit + gain), dtype=np.float64)
+
+
+def _faded(nodes: FloatArray) -> FloatArray:
+    """Return the share of the early wandering's covariance that there is at each pair of nodes."""
+    sd = np.minimum(1.0, (nodes / FULL_UNTIL) ** -FADES_BY)
+    return np.outer(sd, sd)
 
 
 def _matern(distance: FloatArray) -> FloatArray:

@@ -16,6 +16,7 @@ from hpo.engine.plan import Plan, Run
 from hpo.engine.progress import SweepProgress
 from hpo.engine.ray_cluster import ray_for
 from hpo.engine.ray_trials import run_jobs
+from hpo.engine.retrying import FAILURES, forget_failures
 from hpo.engine.reuse import Reuse
 from hpo.engine.run_folder import RunFolder
 from hpo.engine.runs_on_disk import RunsOnDisk
@@ -31,12 +32,23 @@ from hpo.engine.worker import Job
 class Context:
     """One driver's view of a sweep; Ray is started when the first run needs it, and stays until ``stack`` closes."""
 
-    def __init__(self, plan: Plan, folder: RunFolder, progress: SweepProgress, stack: ExitStack, resume: bool) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        folder: RunFolder,
+        progress: SweepProgress,
+        stack: ExitStack,
+        resume: bool,
+        *,
+        retry_failed: bool = False,
+    ) -> None:
         self.plan, self.folder, self.progress, self._stack = plan, folder, progress, stack
         self.reuse = Reuse(plan, folder)
         self.runs = RunsOnDisk(plan, folder)
         study = open_study(plan.config.name, plan.config.storage, folder.journal, resume=resume)
-        self.record = StudyRecord(study, plan.space, [run.searched for run in plan.candidates])
+        again = forget_failures(self.runs) if retry_failed else []
+        places = [i for i, run in enumerate(plan.candidates) if run.name in again]
+        self.record = StudyRecord(study, plan.space, [run.searched for run in plan.candidates], again=places)
         self.numbers = {run.name: self.record.number(i) for i, run in enumerate(plan.candidates)}
         self.stopwatch = Stopwatch(folder)
         self.budget = TimeBudget(plan.config.time_budget, self.stopwatch, self.runs)
@@ -48,6 +60,8 @@ class Context:
         self.add_runs((*self.reuse.proxies, *plan.candidates))
         self.hand = Hand(self.runs, CommandsFile(folder.path))
         self.hand.say = self.progress.say
+        if retry_failed:
+            self.progress.say(f"what had failed may train again: {', '.join(again) or 'nothing'}")
 
     def add_runs(self, runs: Iterable[Run]) -> None:
         """Make runs known to whoever shows the sweep, each with a folder of its own."""
@@ -139,15 +153,17 @@ class Context:
                     self.progress.say(wish)
 
     def give_up(self, what: str) -> None:
-        """Close the trials that ended badly and raise :class:`SweepError` with the first one's trouble."""
-        bad = []
+        """Close the trials that ended badly and raise :class:`SweepError` with the first one's trouble, and what mends it."""
+        bad, has_failed = [], False
         for i, run in enumerate(self.plan.candidates):
             outcome = self.runs.outcome(run)
             if outcome is not None and outcome.status not in ("reached", "stopped"):
                 bad.append(f"{run.name}: {outcome.status}: {outcome.message}")
+                has_failed = has_failed or outcome.status in FAILURES
                 self.record.annotate(i, {"reason": outcome.status, "stopped_at": outcome.step})
                 self.record.close(i, "PRUNED" if outcome.status == "diverged" else "FAIL")
-        raise SweepError("; ".join([what, *bad[:1]]))
+        hint = [f"once that is mended: {self.folder.resume_command} --retry-failed"] if has_failed else []
+        raise SweepError("; ".join([what, *bad[:1], *hint]))
 
 
 class _Usual:

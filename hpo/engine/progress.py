@@ -72,8 +72,8 @@ class SweepProgress:
         self._tell("started", name=job.name, until=job.stop_step)
 
     def reported(self, job: Job, report: Report) -> None:
-        """Tell how far the job is."""
-        self._tell("reported", name=job.name, step=report.step, loss=_finite(report.loss))
+        """Tell how far the job is; ``judged``, if known, is the metric by which it is judged, as it was last reported."""
+        self._tell("reported", name=job.name, step=report.step, loss=_finite(report.loss), judged=_finite(report.judged))
 
     def decided(self, name: str, action: str, reason: str, numbers: Mapping[str, Any]) -> None:
         """Tell a decision about a run, unless it is the last one again.

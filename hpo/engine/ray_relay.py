@@ -41,7 +41,7 @@ class Relay(tune.Callback):
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
         """A report arrived; the trial waits until this returns."""
         if "step" in result:
-            numbers = [float(result[key]) for key in ("loss", "mean_step", "mean_loss")]
+            numbers = [float(result[key]) for key in ("loss", "mean_step", "mean_loss", "judged")]
             self._events.reported(self._job(trial), Report(int(result["step"]), *numbers))
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

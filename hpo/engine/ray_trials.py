@@ -23,12 +23,15 @@ from hpo.engine.run_folder import RunFolder
 from hpo.engine.thinning import Report
 from hpo.engine.trial_events import TrialEvents
 from hpo.engine.trouble import OutsideError, causes_of, in_a_line, is_own
-from hpo.engine.worker import Job, Outcome, Status, is_out_of_memory, write_outcome
+from hpo.engine.worker import Job, Outcome, Status, TrainingFailed, is_out_of_memory, write_outcome
 
 if TYPE_CHECKING:
     from ray.tune import PlacementGroupFactory
 
 _logger = logging.getLogger("ray.hpo")
+_RAISED = f"{TrainingFailed.__module__}.{TrainingFailed.__qualname__}: "
+_ADVICE = " Some common causes include"
+"""Where in Ray's word of a worker that died its general advice begins."""
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -135,8 +138,9 @@ def failure(job: Job, error: Exception | str | None) -> Outcome:
         return Outcome("failed", last_step, 0.0, "ended without an outcome")
     is_memory = (isinstance(error, Exception) and is_out_of_memory(error)) or "OutOfMemory" in str(error)
     status: Status = "out_of_memory" if is_memory else "failed"
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return Outcome(status, last_step, 0.0, lines[-1].strip() if lines else type(error).__name__)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = lines[-1].removeprefix(_RAISED).split(_ADVICE)[0] if lines else type(error).__name__
+    return Outcome(status, last_step, 0.0, said)
 
 
 def note_failure(job: Job, error: str, is_last: bool) -> None:

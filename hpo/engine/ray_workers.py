@@ -12,7 +12,6 @@ import asyncio
 import os
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -20,9 +19,19 @@ from typing import Any
 
 from hpo.adapters.distributed_session import FollowingSession, LeadingSession, Ranks
 from hpo.adapters.training_session import last_logged_step
-from hpo.core.session import Session, StopTraining
+from hpo.core.session import Session
 from hpo.engine.thinning import Report
-from hpo.engine.worker import Job, Outcome, import_function, is_out_of_memory, run_job, write_outcome
+from hpo.engine.trouble import in_a_line
+from hpo.engine.worker import (
+    Job,
+    Outcome,
+    TrainingFailed,
+    call_training,
+    import_function,
+    is_out_of_memory,
+    run_job,
+    write_outcome,
+)
 
 _ROOM_PATIENCE_S = 7 * 24 * 3600
 """How long a group waits for room on the cluster."""
@@ -97,10 +106,11 @@ def _train_group(job: Job, mailbox: Any, storage: Path | str, failed: list[Excep
         import ray
         import ray.train
 
-        if ray.train.get_context().get_world_rank() == 0:
+        rank = ray.train.get_context().get_world_rank()
+        if rank == 0:
             _lead(job, lambda report: ray.get(mailbox.send.remote(report)))
         else:
-            _follow(job)
+            _follow(job, rank)
 
     trainer = TorchTrainer(
         in_worker,
@@ -119,10 +129,11 @@ def _train_group(job: Job, mailbox: Any, storage: Path | str, failed: list[Excep
 
 def _lead(job: Job, forward: Callable[[Report], None]) -> None:
     """Run the job on rank 0."""
-    ranks, train, began = Ranks(), job.function or import_function(job.trainable), False
+    ranks, began = Ranks(), False
 
     def leading(settings: Any, session: Session) -> None:
         nonlocal began
+        train = job.function or import_function(job.trainable)
         began = True
         ranks.agree(_GO)
         train(settings, LeadingSession(session, ranks))
@@ -134,13 +145,12 @@ def _lead(job: Job, forward: Callable[[Report], None]) -> None:
         raise RuntimeError(outcome.message)  # the others wait for this rank: a failure ends them
 
 
-def _follow(job: Job) -> None:
+def _follow(job: Job, rank: int) -> None:
     """Run the job on another rank."""
-    ranks, train = Ranks(), job.function or import_function(job.trainable)
+    ranks = Ranks()
     if ranks.agree() == _STAY_AWAY:
         return
-    with suppress(StopTraining):
-        train(job.settings, FollowingSession(job.folder, ranks))
+    call_training(job, FollowingSession(job.folder, ranks), rank)
 
 
 def _raise_first(job: Job, error: Exception) -> None:
@@ -153,7 +163,8 @@ def _raise_first(job: Job, error: Exception) -> None:
             return
     own = {rank: getattr(one, "_base_exc", one) for rank, one in failures.items()}
     rank = min(own, key=lambda rank: (_is_echo(own[rank]), rank))
-    raise RuntimeError(f"{error}\nrank {rank}: {type(own[rank]).__name__}: {own[rank]}") from None
+    said = str(own[rank]) if isinstance(own[rank], TrainingFailed) else in_a_line(own[rank])
+    raise RuntimeError(f"{error}\nrank {rank}: {said}") from None
 
 
 def _is_echo(error: BaseException) -> bool:

@@ -62,6 +62,7 @@ class RunsOnDisk:
             pause_file=self.folder.pause,
             n_reports=REPORTS_OF_A_CANDIDATE if is_candidate else REPORTS_FOR_PROGRESS,
             n_end_reports=REPORTS_OF_AN_END if is_judged_live else 0,
+            metric=config.metric,
             hang_s=config.hang_timeout_s,
             function=self.plan.workload.function,
             share=share_of(config, run.role),

@@ -49,14 +49,15 @@ class _Select:
     def train_to_stop(self) -> None:
         """Phase 1; proxies are the longer runs, so they start first."""
         context, runs = self._context, (*self._context.reuse.proxies, *self._plan.candidates)
-        if not context.folder.decisions.exists():  # what was not there when all were judged is left out
+        is_judged = context.folder.decisions.exists()
+        if not is_judged:  # what was not there when all were judged is left out
             self._train_first(runs, "1-to-stop")
             self._train_one_at_least()
         self._runs.save_curves(runs)
         if self._runs.lack_metric(runs):
             metric = context.plan.config.metric
             context.give_up(f"no run has reported {metric} (metric: {metric} takes session.report(…, {metric}=…))")
-        if self._nobody_reached():
+        if not is_judged and self._nobody_reached():
             context.give_up("no candidate could be trained to the stopping point")
 
     def _train_first(self, runs: Sequence[Run], phase: str) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hpo.adapters.storage_patience import is_of_storage, persistently
 from hpo.engine.config import InputError
 from hpo.engine.trouble import OutsideError, in_a_line
 from search_spaces import SearchSpace
@@ -23,13 +24,12 @@ if TYPE_CHECKING:
 
 Ending = Literal["COMPLETE", "PRUNED", "FAIL"]
 _CANDIDATE = "candidate"
-_STORAGES = ("optuna", "sqlalchemy", "psycopg", "psycopg2", "pymysql", "MySQLdb", "sqlite3", "redis")
 
 
 class StudyRecord:
     """The study and its open trials, by candidate number.
 
-    Every method raises :class:`~hpo.engine.trouble.OutsideError` where the storage fails.
+    Every method raises :class:`~hpo.engine.trouble.OutsideError` where the storage fails for longer than a restart takes.
 
     Parameters
     ----------
@@ -39,23 +39,31 @@ class StudyRecord:
         Of the candidates.
     points : sequence of dict
         Every candidate's point; trials are asked for those that have none yet.
+    again : collection of int
+        Candidates that get a new trial where the one that they have is FAIL.
     """
 
-    def __init__(self, study: optuna.Study, space: SearchSpace, points: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        study: optuna.Study,
+        space: SearchSpace,
+        points: Sequence[Mapping[str, Any]],
+        again: Collection[int] = (),
+    ) -> None:
         from optuna.trial import Trial, TrialState
 
         self._study = study
         self._numbers: dict[int, int] = {}
         self._open: dict[int, Trial] = {}
-        self._reported: dict[int, set[int]] = {}
+        self._last_steps: dict[int, int] = {}
         waiting = set()
         for frozen in study.get_trials(deepcopy=False):
             candidate = frozen.user_attrs.get(_CANDIDATE)
             if frozen.state == TrialState.WAITING:
                 waiting.add(candidate)
-            elif candidate is not None:
+            elif candidate is not None and not (candidate in again and frozen.state == TrialState.FAIL):
                 self._numbers[candidate] = frozen.number
-                self._reported[candidate] = set(frozen.intermediate_values)
+                self._last_steps[candidate] = max(frozen.intermediate_values, default=0)
                 if frozen.state == TrialState.RUNNING:
                     self._open[candidate] = Trial(study, frozen._trial_id)
         for candidate, point in enumerate(points):
@@ -71,21 +79,19 @@ class StudyRecord:
         return self._numbers[candidate]
 
     def report(self, candidate: int, step: int, loss: float) -> None:
-        """Add an intermediate value, unless the trial is closed or has one at this step."""
+        """Add an intermediate value, unless the trial is closed or has come beyond this step: it repeats what it did."""
         trial = self._open.get(candidate)
-        if trial is not None and step not in self._reported[candidate]:
-            with _reaching_storage():
-                trial.report(loss, step)
-            self._reported[candidate].add(step)
+        if trial is not None and step > self._last_steps[candidate]:
+            _write(lambda: trial.report(loss, step))
+            self._last_steps[candidate] = step
 
     def annotate(self, candidate: int, attributes: Mapping[str, Any]) -> None:
         """Set user attributes of a trial that is still open; None values are left out."""
         trial = self._open.get(candidate)
         if trial is not None:
-            with _reaching_storage():
-                for key, value in attributes.items():
-                    if value is not None:
-                        trial.set_user_attr(key, value)
+            for key, value in attributes.items():
+                if value is not None:
+                    _write(partial(trial.set_user_attr, key, value))
 
     def close(self, candidate: int, ending: Ending, value: float | None = None) -> None:
         """Tell the study how the trial ended; only the first call for a trial counts."""
@@ -93,14 +99,13 @@ class StudyRecord:
 
         trial = self._open.pop(candidate, None)
         if trial is not None:
-            with _reaching_storage():
-                self._study.tell(trial, values=value, state=TrialState[ending], skip_if_finished=True)
+            _write(lambda: self._study.tell(trial, values=value, state=TrialState[ending], skip_if_finished=True))
 
     def _ask(self, candidate: int) -> None:
         trial = self._study.ask()
         if trial.user_attrs.get(_CANDIDATE) != candidate:
             raise InputError.at("storage", "a study with this sweep's trials only", f"trial {trial.number} of another origin")
-        self._numbers[candidate], self._open[candidate], self._reported[candidate] = trial.number, trial, set()
+        self._numbers[candidate], self._open[candidate], self._last_steps[candidate] = trial.number, trial, 0
 
 
 def open_study(name: str, storage: str | None, journal: Path, *, resume: bool) -> optuna.Study:
@@ -131,13 +136,12 @@ def open_study(name: str, storage: str | None, journal: Path, *, resume: bool) -
             raise InputError.at("storage", "an Optuna storage URL that can be opened", str(error).splitlines()[0]) from None
 
 
-@contextmanager
-def _reaching_storage() -> Iterator[None]:
-    """Within the block, turn what Optuna's storages and their databases raise into trouble outside; a full disk stays one."""
+def _write(write: Callable[[], object]) -> None:
+    """Write to the study, with patience; what its storage raises in the end is trouble outside, but a full disk stays one."""
     try:
-        yield
+        persistently(write)
     except Exception as error:
-        if isinstance(error, OSError) or type(error).__module__.split(".")[0] not in _STORAGES:
+        if isinstance(error, OSError) or not is_of_storage(error):
             raise
         raise OutsideError(f"the storage failed: {in_a_line(error)}") from error
 

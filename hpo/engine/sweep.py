@@ -47,12 +47,21 @@ ENDINGS: dict[str, Ending] = {
 
 
 def run_sweep(
-    plan: Plan, folder: RunFolder, progress: SweepProgress, *, resume: bool = False, verify: bool = False, settle: int = 0
+    plan: Plan,
+    folder: RunFolder,
+    progress: SweepProgress,
+    *,
+    resume: bool = False,
+    retry_failed: bool = False,
+    verify: bool = False,
+    settle: int = 0,
 ) -> dict[str, Any]:
     """Run, or with ``resume`` go on with, the sweep of ``plan`` in ``folder``; return its result (also in ``result.json``).
 
     Parameters
     ----------
+    retry_failed : bool
+        First forget how those runs ended that have failed, as far as they can still take part: they train again.
     verify : bool
         Afterwards train every stopped candidate to its end, in a folder of its own.
     settle : int
@@ -74,7 +83,7 @@ def run_sweep(
         check_seeds("settle", settle)
     with ExitStack() as stack:
         stack.enter_context(pause_on_signal(folder.pause, progress.say))
-        context = Context(plan, folder, progress, stack, resume)
+        context = Context(plan, folder, progress, stack, resume, retry_failed=retry_failed)
         judgement = RULES[plan.config.stopping.rule].run(context)
         ending = _Ending(context, judgement)
         result = ending.conclude()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import shorten
 from typing import Any
 
 from rich.table import Table
+
+MOST_TOLD = 100
+"""Letters of a reason that the table shows; ``result.json`` has all of it."""
 
 
 def trials_table(result: Mapping[str, Any]) -> Table:
@@ -24,7 +28,7 @@ def trials_table(result: Mapping[str, Any]) -> Table:
             "" if forecast["lower"] is None else f"{forecast['lower']:.3f}-{forecast['upper']:.3f}",
             "" if forecast["p_best"] is None else f"{forecast['p_best']:.3f}",
             trial["state"],
-            trial["reason"],
+            shorten(str(trial["reason"]), MOST_TOLD, placeholder=" …"),
             _loss(trial["actual_final_loss"]),
             style="bold" if trial["state"] == "winner" else None,
         )

@@ -17,12 +17,16 @@ from hpo.core.curve import END_WINDOW_FRACTION
 
 @dataclass(frozen=True)
 class Report:
-    """A step with its loss, and the mean over the steps since the last report, told at their mean step."""
+    """A step with its loss, and the mean over the steps since the last report, told at their mean step.
+
+    ``judged`` is the metric that the sweep judges by, as it was last reported; NaN before.
+    """
 
     step: int
     loss: float
     mean_step: float
     mean_loss: float
+    judged: float = math.nan
 
 
 class Thinner:
@@ -48,13 +52,14 @@ class Thinner:
         self._n_since, self._steps_since, self._losses_since = 0, 0, 0.0
         self._before: int | None = None
 
-    def take(self, step: int, loss: float) -> None:
-        """Take the next step of the run; not every step need be told."""
+    def take(self, step: int, loss: float, judged: float = math.nan) -> None:
+        """Take the next step of the run, and the judged metric as last reported; not every step need be told."""
         self._n_since += 1
         self._steps_since += step
         self._losses_since += loss
         if self._passes(step) or not math.isfinite(loss):
-            self._forward(Report(step, loss, self._steps_since / self._n_since, self._losses_since / self._n_since))
+            means = self._steps_since / self._n_since, self._losses_since / self._n_since
+            self._forward(Report(step, loss, *means, judged))
             self._n_since, self._steps_since, self._losses_since = 0, 0, 0.0
         self._before = step
 

@@ -30,6 +30,19 @@ def is_own(error: BaseException) -> bool:
 
 
 def in_a_line(error: BaseException) -> str:
-    """Return what an error says in one line: its kind and the first line of its text."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """Return what an error says in one line that can be printed anywhere: its kind and the first line of its text."""
+    lines = [line.strip() for line in text_of(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def text_of(error: BaseException) -> str:
+    """Return an error's printable text; "" where it fails to say."""
+    try:
+        return printable(str(error))
+    except Exception:  # noqa: BLE001 - errors are others' code too
+        return ""
+
+
+def printable(text: str) -> str:
+    """Return a text with what has no UTF-8 replaced."""
+    return text.encode("utf-8", errors="replace").decode("utf-8")

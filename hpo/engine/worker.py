@@ -10,6 +10,8 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import math
+import socket
 import sys
 import time
 import traceback
@@ -23,10 +25,11 @@ from hpo.adapters.atomic import write_json, write_text
 from hpo.adapters.training_session import FolderSession
 from hpo.core.session import Session, StopTraining
 from hpo.engine.config_blocks import TrialResources
-from hpo.engine.hang_watch import hang_watch
+from hpo.engine.hang_watch import HangWatch, hang_watch
 from hpo.engine.run_folder import exclusive_file
 from hpo.engine.stop_marks import is_marked, why_stopped
 from hpo.engine.thinning import Report, Thinner
+from hpo.engine.trouble import in_a_line, printable, text_of
 
 Status = Literal["reached", "stopped", "diverged", "out_of_memory", "failed"]
 Train = Callable[[Mapping[str, Any], Session], None]
@@ -34,6 +37,10 @@ Forward = Callable[[Report], None]
 
 OUTCOME_NAME = "outcome.json"
 _LOCK_PATIENCE_S = 20.0
+
+
+class TrainingFailed(RuntimeError):  # noqa: N818 - the words that people read
+    """A training function raised an error, told in one line: the error itself may not survive the way to another process."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,8 @@ class Job:
         While it exists, the run saves a checkpoint and leaves, or does not begin.
     n_reports, n_end_reports : int
         About so many reports of a whole run, and of its last per cent besides, leave its worker.
+    metric : str
+        Which of the reported values the sweep judges by.
     hang_s : float, optional
         The process ends when the run makes no step for so long.
     function : callable, optional
@@ -76,6 +85,7 @@ class Job:
     pause_file: Path | None = None
     n_reports: int = 200
     n_end_reports: int = 0
+    metric: str = "loss"
     hang_s: float | None = None
     function: Train | None = None
     share: TrialResources = field(default_factory=TrialResources)
@@ -107,7 +117,8 @@ def run_job(job: Job, forward: Forward) -> Outcome | None:
     """Train ``job`` from its latest checkpoint to its stop step and return (and write) how it ended, None if it paused.
 
     ``forward(report)`` is called for a thinned subset of the new reports. Running out of memory is an outcome, as repeating it
-    would not help; any other exception of the training function is left to the caller, traceback logged.
+    would not help. Any other exception of the training function is logged with its traceback and becomes a
+    :class:`TrainingFailed`; ``sys.exit()`` counts as a return.
     """
     if job.is_paused():
         return None
@@ -116,8 +127,8 @@ def run_job(job: Job, forward: Forward) -> Outcome | None:
     with _sole_use(job.folder):
         before_s = _seconds_so_far(job.folder)
         started = time.monotonic()
-        with hang_watch(job.folder, job.hang_s) as step_was_made:
-            status, message, last_step = _run(job, forward, step_was_made)
+        with hang_watch(job.folder, job.hang_s) as watch:
+            status, message, last_step = _run(job, forward, watch)
         if status is None:
             return None
         outcome = Outcome(status, last_step, before_s + time.monotonic() - started, message)
@@ -169,28 +180,29 @@ def forget_outcome(folder: Path) -> None:
     (folder / OUTCOME_NAME).unlink(missing_ok=True)
 
 
-def _run(job: Job, forward: Forward, step_was_made: Callable[[], None]) -> tuple[Status | None, str, int]:
+def _run(job: Job, forward: Forward, watch: HangWatch) -> tuple[Status | None, str, int]:
     """Return how the training ended (None: it paused), a message, and the last step."""
 
     def is_interrupted() -> bool:
         return job.is_paused() or is_marked(job.folder)
 
     def pass_on(report: Report) -> None:
-        forward(report)
+        with watch.resting():
+            forward(report)
         if is_interrupted():  # the driver has decided on this report
             session.pause()
 
     thinner = Thinner(job.n_steps, job.stop_step, job.n_reports, job.n_end_reports, pass_on)
 
     def on_report(step: int, loss: float, _tokens: float | None) -> None:
-        thinner.take(step, loss)
+        thinner.take(step, loss, session.latest.get(job.metric, math.nan))
 
     session = FolderSession(
         job.folder,
         stop_step=job.stop_step,
         checkpoint_every_s=job.checkpoint_every_s,
         on_report=on_report,
-        on_step=step_was_made,
+        on_step=watch.step,
         wants_pause=is_interrupted,
     )
     with session:
@@ -205,15 +217,9 @@ def _run(job: Job, forward: Forward, step_was_made: Callable[[], None]) -> tuple
 
 def _train(job: Job, session: FolderSession) -> tuple[Status, str]:
     try:
-        train = job.function or import_function(job.trainable)
-        train(job.settings, session)
-    except StopTraining:
-        pass
-    except Exception as error:
-        write_text(job.folder / "error.txt", traceback.format_exc())
-        if not is_out_of_memory(error):
-            raise
-        return "out_of_memory", str(error).splitlines()[0] if str(error) else type(error).__name__
+        call_training(job, session)
+    except MemoryError as error:
+        return "out_of_memory", str(error)
     finally:
         _free_device_memory()
     if session.diverged:
@@ -223,11 +229,36 @@ def _train(job: Job, session: FolderSession) -> tuple[Status, str]:
     return "reached", ""
 
 
+def call_training(job: Job, session: Session, rank: int = 0) -> None:
+    """Call the job's training function until it ends or stops.
+
+    Raises
+    ------
+    MemoryError
+        Memory ran out, of whatever kind; the text is the error's own first line.
+    TrainingFailed
+        It raised anything else. The traceback is in the run's folder, in ``error.txt`` or that of its ``rank``.
+    """
+    try:
+        train = job.function or import_function(job.trainable)
+        train(job.settings, session)
+    except StopTraining:
+        pass
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it raises is told
+        if isinstance(error, SystemExit) and not error.code:
+            return
+        write_text(job.folder / ("error.txt" if rank == 0 else f"error-rank-{rank}.txt"), printable(traceback.format_exc()))
+        if is_out_of_memory(error):
+            raise MemoryError(text_of(error).partition("\n")[0] or type(error).__name__) from None
+        raise TrainingFailed(in_a_line(error)) from None
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return True for Python's, torch's and Ray's ways of saying that memory ran out."""
     if isinstance(error, MemoryError) or any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__):
         return True
-    return "DefaultCPUAllocator: can't allocate memory" in str(error) or "not enough memory" in str(error)
+    said = text_of(error)
+    return "DefaultCPUAllocator: can't allocate memory" in said or "not enough memory" in said
 
 
 def _free_device_memory() -> None:
@@ -241,7 +272,11 @@ def _free_device_memory() -> None:
 @contextmanager
 def _sole_use(folder: Path) -> Iterator[None]:
     """Hold ``folder``, waiting until no other process trains in it, e.g. the orphan of a driver that was just killed."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileNotFoundError:  # a machine that joined the cluster later, which nobody has looked at
+        machine = socket.gethostname()
+        raise RuntimeError(f"{folder.parent} is not there on {machine}: all machines must share the run folder") from None
     deadline = time.monotonic() + _LOCK_PATIENCE_S
     while True:
         with exclusive_file(folder / ".lock") as holder:

@@ -29,7 +29,7 @@ NARROW = 76
 _COLUMNS = ("trial", "settings", "done", "loss", "forecast", "±", "P(best)", "state", "reason")
 _NUMERIC = ("done", "loss", "forecast", "±", "P(best)")
 _FOR_WIDE = {"±", "reason"}
-_REASON = 20
+_REASON, _METRIC = 20, 14
 _LEAST = {"done": 4, "loss": 7, "forecast": 8, "±": 6, "P(best)": 7, "state": 11}
 """Widths that a long setting or reason must leave to the other columns."""
 _STYLES = {"running": "green", "complete": "bold", "stopped": "dim", "waiting": "dim", **dict.fromkeys(ENDED_BADLY, "red")}
@@ -123,7 +123,8 @@ class PlainLines:
         if kind == "suspected":
             return suspect_line(event)
         if kind == "reported" and now - self._said_at >= PLAIN_EVERY_S and event["loss"] is not None:
-            return f"{run.name}: step {run.step} of {run.until}, loss {event['loss']:.4f}{_left(self.state, now)}"
+            loss = "" if run.loss is None else f", {self.state.metric} {run.loss:.4f}"
+            return f"{run.name}: step {run.step} of {run.until}{loss}{_left(self.state, now)}"
         is_news = run.state not in ENDED_BADLY and (event.get("action") == "stop" or event.get("reason") == "selected")
         if kind == "decided" and is_news:
             return _decided_line(run)
@@ -184,8 +185,9 @@ def _table(state: SweepState, n_lines: int, width: int) -> Table:
     room = width - sum(least.get(name, _REASON) + 2 for name in columns if name != "settings")
     for name in columns:
         justify: JustifyMethod = "right" if name in _NUMERIC else "left"
-        most = {"settings": max(8, room), "reason": _REASON}.get(name)
-        table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", min_width=least.get(name), max_width=most)
+        most = {"settings": max(8, room), "reason": _REASON, "loss": _METRIC}.get(name)
+        title = state.metric if name == "loss" else name
+        table.add_column(title, justify=justify, no_wrap=True, overflow="ellipsis", min_width=least.get(name), max_width=most)
     for run in shown:
         cells = _cells(run)
         table.add_row(*(Text(cells[name]) for name in columns), style="yellow" if run.suspect else _STYLES.get(run.state))

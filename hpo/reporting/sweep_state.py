@@ -86,6 +86,7 @@ class SweepState:
     name: str = ""
     rule: str = ""
     at: float | None = None
+    metric: str = "loss"
     runs: dict[str, RunState] = field(default_factory=dict)
     total_flops: float = 0.0
     done_flops: float = 0.0
@@ -183,6 +184,7 @@ class SweepState:
     def _driver(self, event: Event) -> None:
         self.driver, self.finished = event, None
         self.name, self.rule, self.at = str(event.get("name", "")), str(event.get("rule", "")), event.get("at")
+        self.metric = str(event.get("metric", "loss"))
         self.total_flops = float(event.get("total_flops") or 0.0)
         self.begun = self.begun if self.begun is not None else float(event["time"])
         self._first_start, self._done_before = None, self.done_flops
@@ -208,7 +210,10 @@ class SweepState:
         run.state, run.until = RUNNING, int(event["until"])
 
     def _reported(self, run: RunState, event: Event) -> None:
-        run.loss = event["loss"]
+        if self.metric == "loss":
+            run.loss = event["loss"]
+        elif event.get("judged") is not None:  # evaluated now and then only
+            run.loss = float(event["judged"])
         self._move(run, int(event["step"]))
 
     def _decided(self, run: RunState, event: Event) -> None:

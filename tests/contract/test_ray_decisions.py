@@ -249,7 +249,7 @@ def test_another_experiments_log_is_not_taken_over(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     made = scheduler(log=tmp_path / "file" / "log.jsonl")
-    with pytest.warns(RuntimeWarning, match="no longer logged"):
+    with pytest.warns(RuntimeWarning, match="cannot be logged"):
         run(made, trial("one"), curve(3.0, steps()))
 
 

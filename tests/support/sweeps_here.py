@@ -17,6 +17,7 @@ from hpo.commands.sweep_display import displayed
 from hpo.engine import context
 from hpo.engine.config import parse_config
 from hpo.engine.plan import plan_sweep
+from hpo.engine.ray_trials import note_failure
 from hpo.engine.run_folder import RunFolder, existing_run_folder, locked, new_run_folder
 from hpo.engine.sweep import run_sweep
 from hpo.engine.worker import run_job
@@ -78,7 +79,10 @@ def run_here(
         before(job.name)
         events.tick()
         events.started(job)
-        run_job(replace(templates[job.name], stop_step=job.stop_step), lambda report, job=job: events.reported(job, report))
+        try:
+            run_job(replace(templates[job.name], stop_step=job.stop_step), lambda report, job=job: events.reported(job, report))
+        except Exception as error:  # noqa: BLE001 - as Ray does
+            note_failure(job, str(error), is_last=True)
         queue.ended(job.name)
         events.ended(job)
 

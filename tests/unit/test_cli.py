@@ -103,6 +103,40 @@ def test_a_forecast_that_abstains_says_why_and_gives_no_number(hpo, curves):
     assert said["final_loss"] is None
 
 
+def _with_columns(path, **constants):
+    header, *rows = path.read_text().splitlines()
+    cells = "".join(f",{value}" for value in constants.values())
+    lines = [",".join([header, *constants]), *(row + cells for row in rows)]
+    made = path.with_name("more-" + path.name)
+    made.write_text("\n".join(lines) + "\n")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("theirs", "words"), [({}, "do not say their recipe"), ({"n_params": 1e6}, "do not name their schedule")]
+)
+def test_what_the_references_do_not_say_contradicts_nothing(hpo, curves, theirs, words):
+    references = _with_columns(curves / "references.csv", **theirs) if theirs else curves / "references.csv"
+    hpo("fit", references, "-o", curves / "model.json")
+    target = _with_columns(curves / "target.csv", n_params=2e6, schedule="linear")
+    code, out, err = hpo("forecast", target, "--model", curves / "model.json", "--at", 0.3, "--json")
+    said = json.loads(out)
+    assert (code, said["status"]) == (0, "ok")
+    assert words in said["reason"]
+    assert words in err
+    code, _, err = hpo("monitor", target, "--model", curves / "model.json")
+    assert code == 0
+    assert words in err
+
+
+def test_a_run_without_a_family_is_told_what_it_is_and_what_the_model_has(hpo, curves):
+    hpo("fit", _with_columns(curves / "references.csv", schedule="linear"), "-o", curves / "model.json")
+    target = _with_columns(curves / "target.csv", schedule="constant")
+    _, out, _ = hpo("forecast", target, "--model", curves / "model.json", "--at", 0.3)
+    assert "no_family" in out
+    assert "the run: constant · train_loss; the model: linear · train_loss" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -116,6 +150,7 @@ def test_a_forecast_that_abstains_says_why_and_gives_no_number(hpo, curves):
         (("forecast", "plain.csv", "--model", "model.json", "--at", "0.5"), "only where its whole length is known"),
         (("sweep",), "either CONFIG or --resume RUN; found neither"),
         (("sweep", "x.yaml", "--resume", "y"), "found both"),
+        (("sweep", "x.yaml", "--retry-failed"), "--retry-failed: expected --resume RUN with it; found a new sweep"),
         (("sweep", "--resume", "nowhere"), "--resume: expected the folder of a run"),
         (("sweep", "--resume", "y", "--set", "a=1"), "--set: expected no such option with --resume"),
         (("sweep", "--resume", "y", "--log-to", "wandb"), "--log-to: expected no such option with --resume"),

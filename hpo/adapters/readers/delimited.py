@@ -21,6 +21,8 @@ _DELIMITERS = ("\t", ",", ";")
 _LIGHTNING_FOLDER = re.compile(r"version_\d+")
 _CHART = re.compile(r"(?P<run>.+) - (?P<metric>.+?)")
 _COMMENTS = re.compile(rb"(?:#[^\n]*\n)*")
+_RULE = re.compile(rb"[-:|+= ]*")
+_DOWNLOADED = re.compile(r".*-tag-(?P<tag>.+)")
 _NUMBER = re.compile(rb"\s*[-+]?\.?\d")
 _DECIMAL_COMMA = re.compile(rb"[^\n]*(?:^|;)\s*-?\d+,\d+\s*(?:;|\r?\n|$)")
 LIGHTNING_FILE = "metrics.csv"
@@ -36,14 +38,27 @@ def _read(source: Source) -> CurveTable:
     name, folder = source.plain_path.stem, source.path.parent.name
     if source.path.name == LIGHTNING_FILE and _LIGHTNING_FOLDER.fullmatch(folder):
         name = folder
-    return CurveTable(source.path, table if charted is None else charted, name)
+    return CurveTable(source.path, with_tag(table if charted is None else charted, name), name)
+
+
+def with_tag(table: pa.Table, name: str) -> pa.Table:
+    """Return a series that TensorBoard's page has let download, by its tag if the file's name says it."""
+    tag = _DOWNLOADED.fullmatch(name)
+    if tag is None or table.column_names != ["Wall time", "Step", "Value"]:
+        return table
+    return table.rename_columns(["Wall time", "Step", tag["tag"]])
 
 
 def _parse(data: bytes) -> pa.Table:
     data = _without_comments(data.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n"))
+    data = _with_tabs(data)
+    parts = _between_headers(data)
+    return pa.concat_tables([_parse_part(part) for part in parts], promote_options="permissive") if parts else _parse_part(data)
+
+
+def _parse_part(data: bytes) -> pa.Table:
+    """Return the rows below one header."""
     header, _, rows = data.partition(b"\n")
-    if header in rows:
-        data = header + b"\n" + _without_headers(rows, header)
     delimiter = next((mark for mark in _DELIMITERS if mark in header.decode("utf-8")), ",")
     point = "," if delimiter == ";" and _DECIMAL_COMMA.match(rows) else "."
     table = csv.read_csv(
@@ -56,9 +71,31 @@ def _parse(data: bytes) -> pa.Table:
     return table.rename_columns([name.strip() for name in table.column_names])
 
 
-def _without_headers(rows: bytes, header: bytes) -> bytes:
-    """Return the rows without lines that are the header again, as where a restarted run appends to its log."""
-    return b"".join(line for line in rows.splitlines(keepends=True) if line.rstrip(b"\r\n") != header.rstrip(b"\r"))
+def _with_tabs(data: bytes) -> bytes:
+    """Return a table whose cells stand between bars or blanks with tabs between them; any other as it is."""
+    header, _, rows = data.partition(b"\n")
+    if any(mark.encode() in header for mark in _DELIMITERS):
+        return data
+    if b"|" in header:
+        lines = [line.strip().removeprefix(b"|").removesuffix(b"|") for line in data.splitlines()]
+        return b"\n".join(re.sub(rb" *\| *", b"\t", line.strip()) for line in lines if not _RULE.fullmatch(line)) + b"\n"
+    n_cells = len(header.split())
+    if n_cells < 2 or not _NUMBER.match(rows) or len(rows.partition(b"\n")[0].split()) != n_cells:
+        return data
+    return b"\n".join(b"\t".join(line.split()) for line in data.splitlines()) + (b"\n" if data.endswith(b"\n") else b"")
+
+
+def _between_headers(data: bytes) -> list[bytes]:
+    """Return what stands below each header, with it, where a restarted run has appended its own; else nothing.
+
+    A later header begins with the name that the first one begins with, and may have other columns.
+    """
+    first = re.split(rb"[\t,;]", data.partition(b"\n")[0].rstrip(b"\r"), maxsplit=1)[0]
+    if not first.strip() or _NUMBER.match(first) or data.count(b"\n" + first) == 0:
+        return []
+    at = [0, *(match.start() + 1 for match in re.finditer(rb"\n" + re.escape(first) + rb"(?=[\t,;\r\n])", data))]
+    parts = [data[start:end] for start, end in zip(at, [*at[1:], len(data)], strict=True)]
+    return [part for part in parts if b"\n" in part.rstrip()] if len(parts) > 1 else []
 
 
 def _without_comments(data: bytes) -> bytes:

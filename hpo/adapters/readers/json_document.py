@@ -11,29 +11,44 @@ from typing import Any
 
 import pyarrow as pa
 
+from hpo.adapters.curve_column_names import EPOCH_NAMES, STEP_NAMES, TOKEN_NAMES, plain
 from hpo.adapters.curve_tables import HOLDERS, CurveTable, flattened, table_of, table_of_columns
+from hpo.adapters.readers.delimited import with_tag
 from hpo.adapters.readers.reader import Reader, Source, parsed_json
 
-_OPENS = re.compile(rb"\{\s*[\"}]|\[\s*[{\]]")  # of a log for people ``{'loss': 3}`` or ``[10:30] step 1`` may be the beginning
+_OPENS = re.compile(
+    rb"\{\s*[\"}]|\[\s*[{\]]|\[\s*\[\s*\d"
+)  # of a log for people ``{'loss': 3}`` or ``[10:30] step 1`` may be the beginning
+
+_POSITIONS = {*STEP_NAMES, *TOKEN_NAMES, *EPOCH_NAMES}
+_CHART_CELLS = 3  # of what TensorBoard's page downloads
 
 
 def _recognises(source: Source) -> bool:
     head = source.opening
     if not source.is_text or not _OPENS.match(head):
         return False
-    return head[:1] == b"[" or not _first_line_is_an_object(head) or source.plain_path.suffix.lower() == ".json"
+    return head[:1] == b"[" or not _is_lines(head, source.plain_path.suffix.lower() == ".json")
 
 
-def _first_line_is_an_object(head: bytes) -> bool:
+def _is_lines(head: bytes, is_named_json: bool) -> bool:
+    """Return True for an object on the first line, of which a file named so has to have another."""
+    first, _, rest = head.partition(b"\n")
     try:
-        return isinstance(json.loads(head.split(b"\n", 1)[0]), dict)
+        return isinstance(json.loads(first), dict) and (not is_named_json or bool(rest.strip()))
     except (ValueError, RecursionError):
         return False
 
 
 def _read(source: Source) -> CurveTable:
     document = parsed_json(source.whole.decode("utf-8-sig"))
-    return CurveTable(source.path, flattened(_table(document)), source.plain_path.stem)
+    table = flattened(_table(document))
+    notes: tuple[str, ...] = ()
+    if isinstance(document, dict) and "loss" in document and not _POSITIONS & set(map(plain, table.column_names)):
+        table = table.append_column("epoch", pa.array(range(1, table.num_rows + 1)))
+        notes = (f"{source.path}: rows are taken for epochs, as in the history of Keras",)
+    name = source.plain_path.stem
+    return CurveTable(source.path, with_tag(table, name), name, notes)
 
 
 def _table(document: Any) -> pa.Table:
@@ -44,6 +59,8 @@ def _table(document: Any) -> pa.Table:
         if held is not None:
             return _table(held)
         return _columns(document)
+    if isinstance(document, list) and all(isinstance(row, list) and len(row) == _CHART_CELLS for row in document):
+        return table_of([dict(zip(("Wall time", "Step", "Value"), row, strict=True)) for row in document])
     if isinstance(document, list) and set(map(type, document)) == {dict}:
         return table_of(document)
     raise ValueError("expected a list of rows or an object of columns in JSON")

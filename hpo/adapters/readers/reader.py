@@ -6,7 +6,9 @@ nothing that is in a file. It raises ``ValueError`` with what it found; the regi
 
 from __future__ import annotations
 
+import bz2
 import json
+import lzma
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +20,14 @@ from hpo.adapters.curve_tables import CurveTable
 
 HEAD_BYTES = 65_536
 _GZIP, _UTF16 = b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
+_PACKED: dict[bytes, tuple[str, Callable[[], Any]]] = {
+    _GZIP: ("gzip", lambda: zlib.decompressobj(wbits=31)),
+    b"BZh": ("bzip2", bz2.BZ2Decompressor),
+    b"\xfd7zXZ\x00": ("xz", lzma.LZMADecompressor),
+}
+"""How a packed file begins, what packs so, and what unpacks it."""
+_PACKED_SUFFIXES = (".gz", ".bz2", ".xz")
+_CONTROLS = bytes(one for one in range(32) if one not in b"\t\n\f\r\x1b")
 _MOST_UNPACKED = 1 << 32
 
 
@@ -41,15 +51,26 @@ class Source:
             return b""
         with self.path.open("rb") as file:
             head = file.read(HEAD_BYTES)
-        return self.whole[:HEAD_BYTES] if head.startswith((_GZIP, *_UTF16)) else head
+        return self.whole[:HEAD_BYTES] if head.startswith((*_PACKED, *_UTF16)) or _is_latin(head) else head
 
     @cached_property
     def whole(self) -> bytes:
-        """All bytes of a file: unpacked if they are gzip's, and UTF-8 if they were UTF-16 (as PowerShell writes)."""
+        """All bytes of a file: unpacked, and UTF-8 if they were UTF-16 (as PowerShell writes) or Latin."""
+        data = self._unpacked[0]
+        if data.startswith(_UTF16):
+            return data.decode("utf-16", errors="replace").encode()
+        return data.decode("cp1252", errors="replace").encode() if _is_latin(data[:HEAD_BYTES]) else data
+
+    @property
+    def is_cut_off(self) -> bool:
+        """True if what was read of the file is packed, and its end is missing."""
+        return "_unpacked" in self.__dict__ and self._unpacked[1]
+
+    @cached_property
+    def _unpacked(self) -> tuple[bytes, bool]:
         data = self.path.read_bytes()
-        if data.startswith(_GZIP):
-            data = _unpacked(data, self.path)
-        return data.decode("utf-16", errors="replace").encode() if data.startswith(_UTF16) else data
+        kind = next((kind for start, kind in _PACKED.items() if data.startswith(start)), None)
+        return (data, False) if kind is None else _unpacked(data, self.path, *kind)
 
     @cached_property
     def data(self) -> bytes:
@@ -59,7 +80,7 @@ class Source:
 
     @property
     def plain_path(self) -> Path:
-        """The path without ``.gz`` at its end."""
+        """The path without ``.gz`` and the like at its end."""
         return plain_path(self.path)
 
     @property
@@ -70,35 +91,42 @@ class Source:
     @cached_property
     def is_text(self) -> bool:
         """True if the file begins as UTF-8 text without zero bytes."""
-        if b"\0" in self.head:
-            return False
-        try:
-            self.head.decode("utf-8")
-        except UnicodeDecodeError as error:
-            return len(self.head) == HEAD_BYTES and error.start > HEAD_BYTES - 4  # a character cut in two
-        return True
+        return b"\0" not in self.head and _is_utf8(self.head)
+
+
+def _is_utf8(head: bytes) -> bool:
+    try:
+        head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return len(head) >= HEAD_BYTES and error.start > HEAD_BYTES - 4  # a character cut in two
+    return True
+
+
+def _is_latin(head: bytes) -> bool:
+    """Return True for text of one byte a character: no UTF-8, and without control characters."""
+    return bool(head) and not _is_utf8(head) and len(head.translate(None, _CONTROLS)) == len(head)
 
 
 def plain_path(path: Path) -> Path:
-    """Return the path without ``.gz`` at its end."""
-    return path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    """Return the path without ``.gz`` and the like at its end."""
+    return path.with_suffix("") if path.suffix.lower() in _PACKED_SUFFIXES else path
 
 
-def _unpacked(data: bytes, path: Path) -> bytes:
-    """Return what gzip has packed, up to the end of the file where it is cut off."""
+def _unpacked(data: bytes, path: Path, name: str, unpacker: Callable[[], Any]) -> tuple[bytes, bool]:
+    """Return what is packed, up to the end of the file where it is cut off, and whether it is."""
     out: list[bytes] = []
-    left, size = data, 0
-    while left.startswith(_GZIP):
-        member = zlib.decompressobj(wbits=31)
+    left, size, start, member = data, 0, data[:2], unpacker()
+    while left.startswith(start):
+        member = unpacker()
         try:
             out.append(member.decompress(left, _MOST_UNPACKED - size))
-        except zlib.error as error:
-            raise ValueError(f"{path}: damaged gzip data ({error})") from None
+        except (zlib.error, OSError, lzma.LZMAError) as error:
+            raise ValueError(f"{path}: damaged {name} data ({error})") from None
         size += len(out[-1])
-        if member.unconsumed_tail or size >= _MOST_UNPACKED:
+        if size >= _MOST_UNPACKED:
             raise ValueError(f"{path}: unpacks to more than {_MOST_UNPACKED >> 30} GiB")
         left = member.unused_data
-    return b"".join(out)
+    return b"".join(out), not member.eof
 
 
 def nothing_in(_folder: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from glob import glob, has_magic
 from pathlib import Path
 
@@ -119,6 +120,8 @@ def read_table(path: Path, *, growing: bool = False) -> CurveTable:
     except (pa.ArrowException, ValueError, OverflowError, RecursionError, OSError) as error:
         reason = " ".join((str(error).splitlines() or [type(error).__name__])[0].split())
         raise ValueError(f"{path}: expected {reader.name}; {reason[:200]}") from None
+    if source.is_cut_off and not growing:
+        table = replace(table, notes=(*table.notes, f"{path}: the packed file is cut off; read up to there"))
     if table.n_rows == 0:
         raise ValueError(f"{path}: no rows")
     return table

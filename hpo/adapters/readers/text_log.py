@@ -9,6 +9,7 @@ are collected from a sample of the lines; each is then one pass of a regular exp
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
 
@@ -28,20 +29,31 @@ _NUMBER = r"(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|NaN|NAN|inf
 _BEFORE = r"(?:^|[^A-Za-z0-9_/.])"
 _QUOTE = "[\"']?"
 _STEP = (
-    rf"{_BEFORE}(?:global_step|training_step|train_step|[iI]teration|[sS]tep|[iI]ter|it|s){_QUOTE}\s*[:=#]?\s*\[?"
-    r"(?P<at>\d+)(?:\s*(?:/|of)\s*(?P<total>\d+))?"
+    rf"{_BEFORE}(?:global_step|training_step|train_step|num_updates|[iI]teration|[sS]tep|[iI]ter(?:\(train\))?|it|s){_QUOTE}"
+    rf"\s*[:=#]?\s*(?:\[\s*|{_QUOTE})(?P<at>\d+)(?:\s*(?:/|of)\s*(?P<total>\d+))?"
 )
-_EPOCH = rf"{_BEFORE}[eE]poch{_QUOTE}\s*[:=#]?\s*\[?(?P<at>\d+\.?\d*(?:[eE][-+]?\d+)?)(?:\s*(?:/|of)\s*(?P<total>\d+))?"
+_BLOCK = r"(?:\[batch=|^steps: *)(?P<at>\d+)(?:/(?P<total>\d+)\]| +loss)"  # Composer's and DeepSpeed's
+_BRACKETS = r"\] \[(?P<at>\d+)\](?P<total>) "  # of JAX's CLU
+_EPOCH = (
+    rf"{_BEFORE}[eE]poch{_QUOTE}\s*[:=#]?\s*(?:\[|{_QUOTE})(?P<at>\d+\.?\d*(?:[eE][-+]?\d+)?)(?:\s*(?:/|of)\s*(?P<total>\d+))?"
+)
 _BAR = r"(?:^|[|\s])(?P<at>\d+)/(?P<total>\d+) \[\d+:\d"  # tqdm's
 _WORD = r"[A-Za-z_][\w./-]*"
+_BETWEEN = (
+    rf"{_QUOTE}(?:\s*[:=]\s*|\s+){_QUOTE}(?:(?:tensor|Array|j?np\.float\d+)\()?"  # loss: 3, 'loss': '3', loss=tensor(3.0)
+)
 _PAIR = re.compile(
-    rf"(?<![\w./-])(?P<name>{_WORD}(?: {_WORD}){{0,2}}){_QUOTE}(?:\s*[:=]\s*|\s+)(?=[-+]?{_NUMBER}(?:$|[^\w.]|\.(?:$|\D)))",
+    rf"(?<![\w./-])(?P<name>{_WORD}(?: {_WORD}){{0,2}}){_BETWEEN}(?=[-+]?{_NUMBER}(?:$|[^\w.]|\.(?:$|\D)))",
     re.ASCII,
 )
 _LOSS_LIKE = re.compile(r"loss|nll|entropy|ppl|perplexity|^(?:trl|tel)$", re.IGNORECASE)
 _WORTH_READING = re.compile(
     rf"{_LOSS_LIKE.pattern}|{SCORE.pattern}|token|\blr\b|lr_|learning.rate|^(?:n_)?params?", re.IGNORECASE
 )
+_PLACES = (_STEP, _BLOCK, _BRACKETS, _BAR, _EPOCH)
+"""Tried in this order: what the first says that is in the log counts."""
+_BLOCK_LINES = 20
+"""Lines after a position on which a loss belongs to it for sure."""
 _POSITION_NAME = re.compile(r"(?:global_|training_|train_)?(?:step|iter|iteration|it|s|epoch|of)s?", re.IGNORECASE)
 _SHORT = {"trl": "train_loss", "tel": "val_loss"}  # llm.c's main.log
 _COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
@@ -96,11 +108,13 @@ def _recognises(source: Source) -> bool:
     if not source.is_text:
         return False
     lines = _COLOURS.sub(b"", source.head).decode("utf-8", errors="ignore").splitlines()[:_SAMPLE_LINES]
-    return any(_says_where(line) and any(_LOSS_LIKE.search(name) for name in _names_in(line)) for line in lines)
+    places = [k for k, line in enumerate(lines) if _says_where(line)]
+    losses = [k for k, line in enumerate(lines) if any(_LOSS_LIKE.search(name) for name in _names_in(line))]
+    return any(0 <= loss - places[bisect_right(places, loss) - 1] <= _BLOCK_LINES for loss in losses if places)
 
 
 def _says_where(line: str) -> bool:
-    return any(re.search(pattern, line[:_LINE_CHARACTERS], re.ASCII) for pattern in (_STEP, _EPOCH, _BAR))
+    return any(re.search(pattern, line[:_LINE_CHARACTERS], re.ASCII) for pattern in _PLACES)
 
 
 def _names_in(line: str) -> list[str]:
@@ -147,14 +161,13 @@ def _names(lines: pa.Array) -> list[str]:
 
 def _value_pattern(name: str) -> str:
     """Return the pattern of a named number; the name is not the end of a longer one (``loss`` in ``val loss``)."""
-    return rf"(?:^|[^A-Za-z_/.\s-])\s*{re.escape(name)}{_QUOTE}(?:\s*[:=]\s*|\s+)[+]?(?P<v>-?{_NUMBER})(?:$|[^A-Za-z0-9_])"
+    return rf"(?:^|[^A-Za-z_/.\s-])\s*{re.escape(name)}{_BETWEEN}[+]?(?P<v>-?{_NUMBER})(?:$|[^A-Za-z0-9_])"
 
 
 def _positions(lines: pa.Array) -> _Positions:
-    steps = _Numbers.of(lines, _STEP, "at", "total")
-    if not steps.some:
-        steps = _Numbers.of(lines, _BAR, "at", "total")
-    if not steps.some:
+    found = (_Numbers.of(lines, pattern, "at", "total") for pattern in _PLACES[:-1])
+    steps = next((one for one in found if one.some), None)
+    if steps is None:
         epochs = _Numbers.of(lines, _EPOCH, "at", "total")
         return _Positions(epochs.values, epochs.end, "epoch")
     if steps.end is not None and np.any(np.diff(steps.values[steps.given]) < 0):

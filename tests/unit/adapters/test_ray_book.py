@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from optuna.trial import TrialState
 
-from hpo.adapters.ray_book import KEPT_POINTS, TrialBook, thinned
+from hpo.adapters.ray_book import BookPruner, Ending, TrialBook
 
 ABOUT = {"settings": {}, "recipe": None, "family": "", "horizon": 100.0}
 
@@ -12,19 +12,6 @@ def reported(book: TrialBook, steps: range, trial_id: str = "a") -> None:
     book.add(trial_id, ABOUT)
     for step in steps:
         book.report(trial_id, float(step), 3.0 - step / 100)
-
-
-def test_a_finished_trial_keeps_a_bounded_number_of_points_and_its_last_as_it_was() -> None:
-    kept = thinned({step: float(step) for step in range(1, 10_001)})
-    assert KEPT_POINTS / 2 <= len(kept) <= KEPT_POINTS
-    assert kept[10_000] == 10_000.0
-    assert all(step == pytest.approx(value) for step, value in kept.items())
-    assert list(kept) == sorted(kept)
-
-
-def test_few_points_are_kept_as_they_are() -> None:
-    values = dict.fromkeys(range(KEPT_POINTS), 1.0)
-    assert thinned(values) is values
 
 
 @pytest.mark.parametrize(("last", "teaches"), [(100, True), (99, True), (95, False), (30, False)])
@@ -63,3 +50,27 @@ def test_fractional_steps_are_kept_apart() -> None:
     book.add("a", ABOUT)
     assert all(book.report("a", step, 1.0) for step in (0.25, 0.5, 1.0))
     assert list(book.trials["a"].frozen.intermediate_values) == [0.25, 0.5, 1]
+
+
+@pytest.mark.parametrize("last", [30, 100])
+def test_a_trial_that_others_are_not_judged_by_keeps_no_reports(last: int) -> None:
+    book = TrialBook()
+    reported(book, range(1, last + 1))
+    book.trials["a"].failed = None if last == 30 else "total failed"
+    book.end("a", "finished")
+    assert len(book.trials["a"].frozen.intermediate_values) == 0
+    assert not book.report("a", last + 1.0, 1.0)
+
+
+@pytest.mark.parametrize(("how", "last"), [("failed", 20), ("finished", 20), ("stopped", 20), ("finished", 100)])
+def test_nothing_follows_a_trial_that_has_ended_until_it_runs_again(how: Ending, last: int) -> None:
+    book = TrialBook()
+    pruner = BookPruner(book, None)
+    reported(book, range(1, last + 1))
+    pruner.judge(book.trials["a"])
+    book.end("a", how)
+    pruner.let_go(book.trials["a"])
+    assert not pruner.view_of(book).followers
+    if how == "failed":
+        reported(book, range(last + 1, last + 2))
+        assert pruner.judge(book.trials["a"]).step == last + 1

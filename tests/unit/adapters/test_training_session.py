@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -238,3 +239,64 @@ def test_step_zero_is_refused(tmp_path):
 def test_a_folder_without_a_log_reads_as_empty(tmp_path):
     assert read_log(tmp_path)["loss"].size == 0
     assert last_logged_step(tmp_path) == 0
+
+
+@pytest.mark.parametrize("kind", [int, float, np.int64, np.float32, np.array])
+def test_a_step_may_be_a_number_of_any_library(tmp_path, kind):
+    with FolderSession(tmp_path, stop_step=3) as session:
+        for step in range(1, 4):
+            session.report(step=kind(step), loss=1.0 / step)
+    assert last_logged_step(tmp_path) == 3
+    with FolderSession(tmp_path, stop_step=3) as session:
+        assert session.last_step == 3
+        assert session.should_stop()
+        session.restore()
+
+
+@pytest.mark.parametrize("step", [1.5, math.nan, math.inf, "two"])
+def test_a_step_that_is_no_whole_number_is_refused(tmp_path, step):
+    with FolderSession(tmp_path) as session, pytest.raises((ValueError, OverflowError)):
+        session.report(step=step, loss=1.0)
+
+
+def test_names_of_any_language_are_columns(tmp_path):
+    with FolderSession(tmp_path) as session:
+        session.report(step=1, loss=1.0, **{"précision": 0.5, "eval/top 5": 0.9, "损失": 2.0})
+    with FolderSession(tmp_path) as session:
+        session.report(step=2, loss=0.9, précision=0.6)
+    log = read_log(tmp_path)
+    assert log["précision"].tolist() == [0.5, 0.6]
+    assert log["损失"][0] == 2.0
+    assert last_logged_step(tmp_path) == 2
+
+
+@pytest.mark.parametrize("name", ["top 1, top 5", "two\nlines", "", 'quoted "name"', "line\u2028separator"])
+def test_a_name_that_would_break_the_log_is_refused_and_leaves_it_whole(tmp_path, name):
+    with FolderSession(tmp_path) as session:
+        session.report(step=1, loss=1.0)
+        with pytest.raises(ValueError, match="name must be"):
+            session.report(step=2, loss=0.9, **{name: 1.0})
+    assert read_log(tmp_path)["loss"].tolist() == [1.0]
+
+
+def test_a_value_that_is_no_number_is_named(tmp_path):
+    with FolderSession(tmp_path) as session, pytest.raises(ValueError, match="note must be a number; found 'high'"):
+        session.report(step=1, loss=1.0, note="high")
+
+
+def test_a_save_that_fails_for_want_of_room_says_so_whatever_the_library_says(tmp_path):
+    def torch_says(_folder: Path) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534")
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with FolderSession(tmp_path, stop_step=1) as session:
+        session.report(step=1, loss=1.0)
+        with pytest.raises(RuntimeError, match="unexpected pos"):
+            session.checkpoint(torch_says)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                session.checkpoint(torch_says)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]

@@ -64,3 +64,22 @@ def test_too_few_finished_trials_are_named(storage):
     done = CliRunner().invoke(app, ["study", storage, "mine", "--sample", "15"])
     assert done.exit_code == 2
     assert "16 finished trials" in done.stderr
+
+
+def test_of_few_trials_half_teach(storage):
+    study = optuna.load_study(study_name="mine", storage=storage)
+    few = optuna.create_study(storage=storage, study_name="few")
+    few.add_trials(study.trials[:6])
+    done = CliRunner().invoke(app, ["study", storage, "few", "--methods", "current_best", "--json"])
+    assert done.exit_code == 0, done.output
+    (task,) = json.loads(done.stdout)["tasks"]
+    assert (task["n_references"], task["n_targets"]) == (3, 3)
+
+
+def test_trials_of_unknown_length_are_named(storage):
+    study = optuna.create_study(storage=storage, study_name="apart")
+    for n in range(8):
+        study.add_trial(create_trial(value=1.0, intermediate_values=dict.fromkeys(range(1, 10 + 7 * n), 1.0)))
+    done = CliRunner().invoke(app, ["study", storage, "apart"])
+    assert done.exit_code == 2
+    assert "0 of 8 finished trials with 5 reports or more have a known length" in done.stderr

@@ -51,6 +51,11 @@ def test_a_key_of_hp_can_filter_and_a_column_goes_first(tmp_path):
     assert ids(task.targets) == ["r1", "r2", "r3"]
 
 
+def test_runs_can_be_named_one_by_one(tmp_path):
+    (task,), _ = tasks_of(tmp_path, sweep_frame(), targets={"run_id": ["T2000-lr0.0005", "T2000-lr0.001", "T2000-lr0.002"]})
+    assert ids(task.targets) == ["T2000-lr0.0005", "T2000-lr0.001", "T2000-lr0.002"]
+
+
 def test_a_diverged_target_has_the_worst_truth_and_a_recovered_one_its_own(tmp_path):
     frame = sweep_frame()
     dead = (frame.run_id == "T2000-lr0.002") & (frame.step > 1000)
@@ -133,6 +138,13 @@ def test_a_task_too_small_is_left_out_with_its_reason(tmp_path):
     tasks, left_out = tasks_of(tmp_path, sweep_frame(), targets={}, references={"sample": 3}, task_by=["total_steps"])
     assert tasks == []
     assert "fewer than min_targets 3" in left_out[0]["reason"]
+
+
+def test_a_task_of_logs_that_end_early_says_so(tmp_path):
+    frame = sweep_frame()
+    tasks, left_out = tasks_of(tmp_path, frame[frame.step <= 0.9 * frame.total_steps])
+    assert tasks == []
+    assert "0 targets with a known truth (4 logs end before their total_steps)" in left_out[0]["reason"]
 
 
 def test_studies_split_a_task_into_equal_parts(tmp_path):

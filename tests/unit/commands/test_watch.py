@@ -40,6 +40,19 @@ class Driver:
             file.write(json.dumps({"event": kind, "time": time.time(), **about}) + "\n")
 
 
+def test_the_metric_that_is_judged_is_named_and_shown(hpo: Hpo, tmp_path: Path) -> None:
+    driver = Driver(tmp_path, os.getpid())
+    driver.tell("driver", name="mine", rule="select", at=0.2, pid=os.getpid(), host=socket.gethostname(), metric="val_loss")
+    driver.tell("started", name="trial-00", until=20)
+    driver.tell("reported", name="trial-00", step=12, loss=2.4, judged=3.125)
+    _, out, _ = hpo("watch", tmp_path, "--once")
+    assert "val_loss 3.1250" in out
+    assert "2.4000" not in out
+    _, out, _ = hpo("watch", tmp_path, "--once", "--json")
+    assert json.loads(out)["metric"] == "val_loss"
+    assert json.loads(out)["runs"][0]["loss"] == 3.125
+
+
 @pytest.fixture
 def dead_pid() -> int:
     """The process id of a process that is no more."""

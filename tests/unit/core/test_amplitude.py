@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hpo.core.amplitude import BURN_IN, GRID, fit_amplitude, travelled
 from hpo.core.curve import Curve
 from hpo.core.metric import Metric
-from hpo.core.model import CollapseModel, ModelSettings
+from hpo.core.model import CollapseModel
+from hpo.core.model_settings import ModelSettings
 from hpo.core.shape import NODES, ShapeSettings
 
 LATE = NODES >= 0.1

@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from synthetic import recipe, surrogate_curve
 
+from hpo.core.coordinates import are_of_one_kind, kind_of
 from hpo.core.curve import Curve
-from hpo.core.landscape_trust import FACTORS, FEWEST, LeftOut, are_of_one_kind, factor_of, kind_of, stage_of
-from hpo.core.model import CollapseModel, ModelSettings
+from hpo.core.hindsight import FEWEST, stage_of
+from hpo.core.landscape_trust import FACTORS, LeftOut, factor_of
+from hpo.core.metric import Metric
+from hpo.core.model import CollapseModel
+from hpo.core.model_settings import ModelSettings
 
 
 def left_out(rng, n=24, curve_sd=0.05, landscape_sd=0.05, stated=0.05):
@@ -82,3 +86,23 @@ def test_longer_runs_than_the_references_keep_their_landscape():
     model = CollapseModel.fit(references)
     model.forecast_many([target, surrogate_curve(recipe(tau=0.4, n_params=8e6), until=0.2)], rng)
     assert set(model._doubts._known.values()) <= {1.0}
+
+
+def test_the_noise_of_an_end_counts_once_where_curves_and_landscape_meet():
+    """Studies whose only error is white noise: intervals of the measured ends hold as often as those of the curves alone."""
+    steps, held = np.arange(1, 101), []
+    for seed in range(16):
+        rng = np.random.default_rng(seed)
+        rates = 10 ** rng.uniform(-4, -2, size=36)
+        means = 0.5 + 0.05 * np.log10(rates / 1e-3)[:, None] ** 2 + 0.25 * (steps / 100) ** -0.4
+        values = means * np.exp(0.03 * rng.normal(size=means.shape))
+
+        def curve(i, until, values=values, rates=rates):
+            seen = steps <= until
+            about = {"horizon": 100, "settings": {"lr": float(rates[i])}, "metric": Metric(end="last"), "run_id": f"r{i}"}
+            return Curve.from_points(steps[seen], values[i][seen], **about)
+
+        model = CollapseModel.fit([curve(i, 100) for i in range(12)])
+        made = model.forecast_many([curve(i, 40) for i in range(12, 36)], rng)
+        held += [f.lower <= values[i, -1] <= f.upper for i, f in enumerate(made.forecasts, start=12)]
+    assert 0.85 <= np.mean(held) <= 0.97

@@ -9,7 +9,8 @@ from synthetic import LINEAR, TRUE, recipe, surrogate_curve
 
 from hpo.core.curve import Curve
 from hpo.core.metric import Metric
-from hpo.core.model import CollapseModel, ModelSettings
+from hpo.core.model import CollapseModel
+from hpo.core.model_settings import ModelSettings
 from hpo.core.schedules import schedule, unknown_schedule
 from hpo.core.shape import ShapeSettings
 from hpo.core.surrogate import early_align, fit_surrogate
@@ -257,3 +258,17 @@ def test_accuracies_are_forecast_on_their_own_scale():
     made = CollapseModel.fit(refs).forecast(accuracy(0.15, 1e6, 0.8, until=0.3))
     assert made.final_loss == pytest.approx(0.8, abs=0.003)
     assert made.lower < 0.8 < made.upper
+
+
+def test_a_run_that_left_its_family_says_nothing_of_the_others():
+    """What runs of a sweep share is learned from those that follow: a diverging one moved all others by 2 %."""
+    rng = np.random.default_rng(0)
+    references = [
+        surrogate_curve(recipe(tau=float(t)), noise=0.005, rng=rng, run_id=f"r{t:g}") for t in (0.1, 0.15, 0.2, 0.3, 0.4)
+    ]
+    healthy = [surrogate_curve(recipe(tau=float(t)), noise=0.005, rng=rng, until=0.5) for t in (0.12, 0.25)]
+    wild = surrogate_curve(recipe(tau=0.2), until=0.5, bend=lambda t: 3.0 * np.maximum(t - 0.1, 0.0))
+    model = CollapseModel.fit(references)
+    alone, beside = (model.forecast_many(runs, rng).forecasts for runs in (healthy, [*healthy, wild]))
+    assert beside[-1].status == "bad_misfit"
+    assert [f.level for f in beside[:2]] == pytest.approx([f.level for f in alone], rel=1e-12)

@@ -32,6 +32,17 @@ def test_any_other_failure_ends_a_trial_only_at_its_last_attempt(job):
     assert (job.outcome.status, job.outcome.message) == ("failed", "RuntimeError: no such luck")
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("Traceback …\nhpo.engine.worker.TrainingFailed: KeyError: 'lr'\n", "KeyError: 'lr'"),
+        ("The actor died. Worker exit detail: end of file. Some common causes include: (1) …", None),
+    ],
+)
+def test_a_failure_is_told_without_what_is_rays_or_ours(job, error, told):
+    assert failure(job, error).message == (told or "The actor died. Worker exit detail: end of file.")
+
+
 @pytest.mark.parametrize("number", [28, 122, 27])
 def test_a_full_disk_fails_nobody(job, number):
     note_failure(job, f"OSError: [Errno {number}] …: 'trials/t/checkpoint-7'", is_last=True)

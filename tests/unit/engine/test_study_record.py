@@ -10,6 +10,7 @@ import optuna
 import pytest
 from sqlalchemy import create_engine, text
 
+from hpo.adapters import storage_patience
 from hpo.engine.config import InputError
 from hpo.engine.study_record import StudyRecord, open_study
 from hpo.engine.trouble import OutsideError
@@ -135,23 +136,53 @@ def test_a_storage_that_cannot_be_opened_is_bad_input(tmp_path):
     assert "\n" not in str(caught.value)
 
 
+@pytest.fixture
+def server(postgresql_url):
+    """Return a function that opens one study on a server again, and one that drops all connections there are to it."""
+    name, opened = f"s-{uuid4().hex}", []
+
+    def open_again():
+        opened.append(open_study(name, postgresql_url, Path("unused"), resume=bool(opened)))
+        return opened[-1]
+
+    def drop():
+        engine = create_engine(postgresql_url)
+        others = "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and usename = 'tester'"
+        with engine.connect() as connection:
+            connection.execute(text(others))
+        engine.dispose()
+
+    yield open_again, drop
+    for study in opened:
+        study._storage.remove_session()
+        study._storage._backend.engine.dispose()
+
+
 @pytest.mark.slow
-def test_a_server_that_drops_its_connections_is_trouble_outside_and_a_new_driver_goes_on(postgresql_url):
-    name = f"s-{uuid4().hex}"
-    study = open_study(name, postgresql_url, Path("unused"), resume=False)
+def test_a_server_that_drops_its_connections_for_a_moment_is_written_to_again(server):
+    open_again, drop = server
+    study = open_again()
     record = StudyRecord(study, SPACE, POINTS)
     record.report(0, 10, 3.0)
-    engine = create_engine(postgresql_url)
-    with engine.connect() as connection:
-        others = "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and usename = 'tester'"
-        connection.execute(text(others))
-    engine.dispose()
+    drop()
+    record.report(0, 20, 2.9)
+    drop()
+    record.annotate(0, {"reason": "cannot_win"})
+    drop()
+    record.close(0, "PRUNED")
+    assert study.trials[0].intermediate_values == {10: 3.0, 20: 2.9}
+    assert (study.trials[0].state.name, study.trials[0].user_attrs["reason"]) == ("PRUNED", "cannot_win")
+
+
+@pytest.mark.slow
+def test_a_server_that_stays_away_is_trouble_outside_and_a_new_driver_goes_on(server, monkeypatch):
+    open_again, drop = server
+    record = StudyRecord(open_again(), SPACE, POINTS)
+    record.report(0, 10, 3.0)
+    monkeypatch.setattr(storage_patience, "PAUSES_S", ())
+    drop()
     with pytest.raises(OutsideError, match=r"^the storage failed: "):
         record.report(0, 20, 2.9)
-    again = open_study(name, postgresql_url, Path("unused"), resume=True)
-    resumed = StudyRecord(again, SPACE, POINTS)
-    resumed.report(0, 20, 2.9)
+    again = open_again()
+    StudyRecord(again, SPACE, POINTS).report(0, 20, 2.9)
     assert again.trials[0].intermediate_values == {10: 3.0, 20: 2.9}
-    for one in (study, again):
-        one._storage.remove_session()
-        one._storage._backend.engine.dispose()

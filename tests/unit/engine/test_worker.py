@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import pickle
 import sys
+import threading
 import types
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,16 @@ import pytest
 from hpo.adapters.training_session import read_log
 from hpo.engine.stop_marks import mark_stopped, unmark
 from hpo.engine.thinning import Report
-from hpo.engine.worker import Job, forget_outcome, import_function, is_out_of_memory, read_outcome, run_job, write_outcome
+from hpo.engine.worker import (
+    Job,
+    TrainingFailed,
+    forget_outcome,
+    import_function,
+    is_out_of_memory,
+    read_outcome,
+    run_job,
+    write_outcome,
+)
 
 
 @pytest.fixture
@@ -47,6 +58,18 @@ def test_a_run_reaches_its_stop_and_goes_on_from_there(job, tmp_path):
     assert later.outcome is None
     assert run_job(later, lambda report: None).step == 50
     assert read_log(tmp_path / "t")["step"].tolist() == list(range(1, 51))
+
+
+def test_reports_carry_the_judged_metric_as_it_was_last_reported(job):
+    def evaluated(settings, session):
+        for step in range(1, 11):
+            session.report(step=step, loss=1 / step, **({"val_loss": 2 / step} if step % 4 == 0 else {}))
+
+    reports = []
+    run_job(job(evaluated, n_reports=50, metric="val_loss"), reports.append)
+    assert [report.loss for report in reports] == [1 / step for step in range(1, 11)]
+    assert all(math.isnan(report.judged) for report in reports[:3])
+    assert [report.judged for report in reports[3:]] == [0.5] * 4 + [0.25] * 3
 
 
 def test_seconds_add_up_over_the_parts_of_a_run(job):
@@ -92,6 +115,55 @@ def test_other_errors_are_the_callers_to_retry(job, tmp_path):
     with pytest.raises(RuntimeError, match="no such luck"):
         run_job(one, lambda report: None)
     assert one.outcome is None
+
+
+class _UnwillingError(Exception):
+    """An error that another process cannot make again."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(f"{one} and {other}")
+        self.lock = threading.Lock()
+
+
+class _UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (_UnwillingError(1, 2), "_UnwillingError: 1 and 2"),
+        (_UnspeakableError(), "_UnspeakableError"),
+        (StopIteration(), "StopIteration"),
+        (
+            RuntimeError("CUDA error: device-side assert triggered\n\nCompile with `TORCH_USE_CUDA_DSA`"),
+            "CUDA error: device-side",
+        ),
+        (ValueError("no UTF-8: \ud800"), "ValueError: no UTF-8: ?"),
+        (SystemExit("bad arguments"), "SystemExit: bad arguments"),
+        (SystemExit(2), "SystemExit: 2"),
+    ],
+)
+def test_whatever_is_raised_is_told_in_a_line_that_comes_through(job, tmp_path, error, told):
+    def broken(settings, session):
+        raise error
+
+    with pytest.raises(TrainingFailed) as caught:
+        run_job(job(broken), lambda report: None)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert told in str(again)
+    assert "\n" not in str(again)
+    assert "in broken" in (tmp_path / "t" / "error.txt").read_text(encoding="utf-8")
+
+
+def test_leaving_the_process_at_the_end_is_a_return(job):
+    def script(settings, session):
+        for step in range(1, 11):
+            session.report(step=step, loss=1.0)
+        sys.exit()
+
+    assert run_job(job(script), lambda report: None).status == "reached"
 
 
 def test_ending_early_is_a_failure(job):
@@ -207,3 +279,10 @@ def test_functions_are_found_by_their_path():
         import_function("nowhere:train")
     with pytest.raises(ValueError, match="a function pi in math; found float"):
         import_function("math:pi")
+
+
+def test_a_machine_that_does_not_see_the_run_folder_trains_nothing_and_says_so(job, tmp_path):
+    elsewhere = replace(job(_train), folder=tmp_path / "not mounted" / "trials" / "t")
+    with pytest.raises(RuntimeError, match=r"trials is not there on .*: all machines must share the run folder"):
+        run_job(elsewhere, lambda report: None)
+    assert not (tmp_path / "not mounted").exists()

@@ -32,11 +32,11 @@ def large_sweep() -> list[Event]:
     return [{"time": float(k), **event} for k, event in enumerate(events)]
 
 
-def rendered(width: int, height: int) -> list[str]:
+def rendered(width: int, height: int, metric: str = "loss") -> list[str]:
     console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
     view = LiveView(console, lambda: "its driver is gone")
     for event in large_sweep():
-        view.state.take(event)
+        view.state.take({"metric": metric, "judged": 2.125} | event)
     with console.capture() as capture:
         console.print(view)
     return capture.get().rstrip("\n").split("\n")
@@ -61,6 +61,16 @@ def test_a_row_says_fraction_loss_forecast_probability_state_and_reason() -> Non
     assert all(part in running for part in ("lr 0.102, kind [bold]x[/bold]", "10%", "3.2500", "running"))
     stopped = next(line for line in lines if line.startswith("trial-099"))
     assert all(part in stopped for part in ("20%", "101.0000", "0.1000", "0.099", "stopped", "not selected"))
+
+
+@pytest.mark.parametrize(("width", "metric"), [(80, "val_loss"), (140, "held_out/a_very_long_name_of_a_metric")])
+def test_the_metric_that_is_judged_heads_its_column_whatever_the_loss(width: int, metric: str) -> None:
+    lines = rendered(width, 24, metric)
+    assert max(map(len, lines)) <= width
+    assert metric[:8] in next(line for line in lines if line.startswith("trial "))
+    running = next(line for line in lines if line.startswith("trial-101"))
+    assert "2.1250" in running
+    assert "3.2500" not in running
 
 
 def test_a_long_setting_takes_no_room_from_the_numbers() -> None:

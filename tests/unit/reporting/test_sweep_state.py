@@ -61,6 +61,14 @@ def test_the_measured_end_of_a_complete_run_is_not_taken_for_its_forecast() -> N
     assert (state.runs["a"].forecast, state.runs["a"].lower, state.runs["a"].reason) == (1.9, 1.8, "r")
 
 
+def test_a_sweep_on_another_metric_shows_that_metric_as_it_was_last_reported() -> None:
+    state = SweepState.of([event("driver") | {"metric": "val_loss"}, run("a"), event("started", "a", until=20)])
+    for step, judged, shown in ((5, None, None), (10, 3.0, 3.0), (12, None, 3.0), (15, 2.5, 2.5)):
+        state.take(event("reported", "a", step=step, loss=1.0, judged=judged))
+        assert state.runs["a"].loss == shown
+    assert state.metric == "val_loss"
+
+
 def test_a_new_driver_counts_no_step_twice_and_nothing_runs_without_one() -> None:
     begun = {"name": "s", "rule": "select", "at": 0.2, "total_flops": 200.0}
     before = [event("driver") | begun, run("a"), event("started", "a", until=20), event("reported", "a", step=10, loss=2.0)]

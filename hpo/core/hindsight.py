@@ -1,0 +1,165 @@
+"""What forecasts of the references would have been worth: each taken as a run that got so far, and forecast from the others.
+
+A forecast aligns a run with its family's shape and lets it end where it may, as if nothing were known of where runs end. Where
+references have the run's own size and length, much is: their final values, regressed on what their curves would have said at
+the same t̂, tell by how much such forecasts are off as a rule, and how much of a difference at t̂ is left at the end. (In a study
+most of whose runs learn nothing, the mean fall is of a few; where fast starters end worse, early differences turn round.)
+The regression is the "model output statistics" of weather forecasts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from hpo.core.coordinates import Kind, are_of_one_kind, kind_of
+from hpo.core.references import Reference
+from hpo.core.shape import Shape
+from hpo.core.standing import Prefix, standing_of, tempered
+
+FloatArray = NDArray[np.float64]
+FEWEST = 6
+"""Fewer references than this cannot tell."""
+MOST = 48
+"""So many references are asked, at most, evenly spaced in the order of their final values."""
+STAGES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8)
+"""t̂ at which they are asked; in between, what was found at the last of them holds."""
+SLOPE_SD = 0.5
+PAIR_DOF = 4.0
+_TAIL_DOF, _PASSES = 4.0, 30
+_MOST_UNEQUAL = (0.1, 1e4)
+_LEAST_VARIANCE, _NOTHING_KNOWN = 1e-12, 1e12
+Fitted = tuple[Shape, Sequence[Reference]]
+"""A shape and the references that it was fitted to, in their order."""
+
+
+@dataclass(frozen=True)
+class Hindsight:
+    """References of one kind forecast from the others at some t̂, shape (n,) each, on the model's scale.
+
+    Attributes
+    ----------
+    runs : tuple of Reference
+    final : ndarray
+        Their true final values.
+    level, variance : ndarray
+        What their curves say.
+    """
+
+    runs: tuple[Reference, ...]
+    final: FloatArray
+    level: FloatArray
+    variance: FloatArray
+
+
+@dataclass(frozen=True)
+class Correction:
+    """From a forecast's level to where such runs ended: ``ended + slope · (level − forecast)``."""
+
+    forecast: float = 0.0
+    ended: float = 0.0
+    slope: float = 1.0
+
+    def of(self, level: FloatArray) -> FloatArray:
+        """Return corrected levels."""
+        return np.asarray(self.ended + self.slope * (level - self.forecast), dtype=np.float64)
+
+
+def stage_of(fraction: float) -> float:
+    """Return the last of :data:`STAGES` that is not beyond ``fraction``, or the first."""
+    return max((stage for stage in STAGES if stage <= fraction), default=STAGES[0])
+
+
+def hindsight_of(shapes: Sequence[Fitted], kind: Kind, fraction: float) -> Hindsight:
+    """Return the references of one size and length, each forecast from the others of its shape as if it were at ``fraction``.
+
+    How well references of other kinds are forecast says little of a run of this kind: they are left out.
+    """
+    asked = [(shape, i, r) for shape, runs in shapes for i, r in enumerate(runs) if are_of_one_kind(kind_of(r.recipe), kind)]
+    final = np.array([float(r.metric.to_model(r.final_loss)) for _, _, r in asked])
+    chosen = np.argsort(final, kind="stable")[:: max(-(-len(asked) // MOST), 1)]
+    found = np.array([_left_out(asked[k][0], asked[k][1], fraction) for k in chosen]).reshape(-1, 2)
+    return Hindsight(tuple(asked[k][2] for k in chosen), final[chosen], final[chosen] + found[:, 0], found[:, 1])
+
+
+def correction_of(known: Hindsight) -> Correction:
+    """Return the robust regression of final values on forecasts, none with too few references.
+
+    With a slope of 1, unless another one would have ordered the references better by more than chance (two standard errors):
+    where most runs are alike, a slope is what their noise makes of it, or a single run.
+    """
+    if known.final.size < FEWEST:
+        return Correction()
+    shift, bent = _regression(known, 0.0), _regression(known, SLOPE_SD)
+    logs = [order_logs(known.final, one.of(known.level), known.variance) for one in (bent, shift)]
+    return bent if _surely_positive(logs[0] - logs[1]) else shift
+
+
+def order_logs(final: FloatArray, level: FloatArray, variance: FloatArray) -> FloatArray:
+    """Return the log probability that forecasts gave to the true order of each pair, shape (n, n); 0 for equal ends.
+
+    Parameters
+    ----------
+    final : ndarray, shape (n,)
+    level, variance : ndarray, shape (n,)
+        The forecasts.
+    """
+    sign = np.sign(final[None, :] - final[:, None])
+    gap = (level[None, :] - level[:, None]) / np.sqrt(variance[None, :] + variance[:, None])
+    return np.where(sign != 0, np.log(special.stdtr(PAIR_DOF, sign * gap)), 0.0)
+
+
+def _surely_positive(gains: FloatArray) -> bool:
+    """True if the mean over pairs is above 0 by two of its standard errors, told by leaving out run by run (jackknife).
+
+    Parameters
+    ----------
+    gains : ndarray, shape (n, n)
+        Symmetric, 0 on the diagonal.
+    """
+    n = len(gains)
+    without = (gains.sum() - 2.0 * gains.sum(axis=1)) / ((n - 1) * (n - 2))
+    error = math.sqrt((n - 1) / n * float(np.sum((without - without.mean()) ** 2)))
+    return bool(gains.sum() / (n * (n - 1)) > 1.4 * error)
+
+
+def _regression(known: Hindsight, slope_sd: float) -> Correction:
+    """Return the regression with Student-t errors whose variance goes with the forecast's, by iterated weights.
+
+    The slope has the prior N(1, slope_sd²).
+    """
+    relative = np.clip(known.variance / np.exp(np.mean(np.log(known.variance))), *_MOST_UNEQUAL)
+    weights, slope = np.ones(known.final.size), 1.0
+    for _ in range(_PASSES):
+        shares = weights / relative
+        forecast, ended = (float(shares @ values / shares.sum()) for values in (known.level, known.final))
+        off, gone = known.level - forecast, known.final - ended
+        free = max(float(weights.sum()) - 1.0, 1.0)
+        variance = max(float(shares @ (gone - slope * off) ** 2) / free, _LEAST_VARIANCE)
+        if slope_sd > 0:
+            told = float((shares * off) @ off) / variance
+            slope = (float((shares * off) @ gone) / variance + slope_sd**-2) / (told + slope_sd**-2)
+        weights = (_TAIL_DOF + 1.0) / (_TAIL_DOF + (gone - slope * off) ** 2 / (variance * relative))
+    return Correction(forecast, ended, slope)
+
+
+def _left_out(shape: Shape, i: int, fraction: float) -> tuple[float, float]:
+    """Return the error, and its variance, of the i-th reference forecast from the others and its curve up to ``fraction``."""
+    n = int(np.sum(shape.nodes <= fraction))
+    if n == 0:
+        return 0.0, _NOTHING_KNOWN
+    leverage = 1.0 / float(shape.inverse[i, i])
+    point, unit, end = 0.0, np.zeros(n), 0.0
+    if shape.noise is not None:
+        point, unit, end = float(shape.noise.points[i]), np.diag(shape.noise.bins)[:n], shape.noise.end
+    k = shape.covariance[:n, :n]
+    noise = np.maximum(point * unit, _LEAST_VARIANCE)
+    prefix = Prefix(leverage * shape.solved[i, :n], np.eye(n), np.zeros(1), leverage, noise, at_bins=k)
+    found = standing_of(tempered(prefix, k, shape.settings.outlier_sd), shape.settings.scale_dof)
+    widened = (shape.calibration(fraction) * found.scale) ** 2
+    return found.level, widened * (found.variance + end * point) + _LEAST_VARIANCE

@@ -1,0 +1,115 @@
+"""Forecasts of the references as if they were running, and what is learned from them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import recipe, surrogate_curve
+
+from hpo.core.coordinates import coordinates_of, kind_of
+from hpo.core.curve import Curve
+from hpo.core.hindsight import FEWEST, MOST, Correction, Hindsight, correction_of, hindsight_of, stage_of
+from hpo.core.model import CollapseModel
+
+
+def hindsight(final, level, sd=0.05):
+    final, level = np.asarray(final, dtype=float), np.asarray(level, dtype=float)
+    return Hindsight((), final, level, np.full(final.size, sd**2))
+
+
+@pytest.mark.parametrize(("fraction", "stage"), [(0.0, 0.02), (0.02, 0.02), (0.19, 0.15), (1.0, 0.8)])
+def test_the_last_stage_reached_holds(fraction, stage):
+    assert stage_of(fraction) == stage
+
+
+def test_few_references_correct_nothing():
+    assert correction_of(hindsight(np.ones(FEWEST - 1), np.zeros(FEWEST - 1))) == Correction()
+
+
+def test_forecasts_that_are_off_alike_are_shifted():
+    rng = np.random.default_rng(0)
+    final = rng.normal(size=12)
+    found = correction_of(hindsight(final, final - 0.3 + 0.01 * rng.normal(size=12)))
+    assert found.slope == pytest.approx(1.0, abs=0.1)
+    assert found.of(np.array([0.0])) == pytest.approx(0.3, abs=0.03)
+
+
+def test_the_few_that_are_off_otherwise_do_not_count():
+    """Most learn nothing and were forecast .3 too low; one was forecast right."""
+    final = np.concatenate([np.zeros(11), [-1.0]])
+    level = np.concatenate([np.full(11, -0.3), [-1.0]])
+    assert correction_of(hindsight(final, level)).of(np.array([-0.3])) == pytest.approx(0.0, abs=0.02)
+
+
+def test_early_differences_that_turn_round_are_turned_round():
+    rng = np.random.default_rng(1)
+    final = rng.normal(size=25)
+    found = correction_of(hindsight(final, -0.7 * final + 0.1 * rng.normal(size=25), sd=0.5))
+    assert found.slope < 0
+
+
+def test_one_run_turns_nothing_round():
+    final = np.array([-0.381, -0.367, -0.367, -0.367, -0.367, -0.362, -0.36, -0.357])
+    level = np.array([-0.194, -0.392, -0.392, -0.393, -0.395, -0.388, -0.385, -0.387])
+    assert correction_of(hindsight(final, level)).slope == 1.0
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(-3, 3), st.integers(FEWEST, 30))
+def test_corrections_move_with_the_scale_of_the_values(seed, shift, n):
+    rng = np.random.default_rng(seed)
+    final = rng.normal(size=n)
+    level = final + rng.normal(size=n)
+    one, moved = correction_of(hindsight(final, level)), correction_of(hindsight(final + shift, level + shift))
+    assert moved.of(np.array([0.2 + shift])) == pytest.approx(one.of(np.array([0.2])) + shift, abs=1e-6)
+
+
+def _runs(rng, n, until=1.0, **about):
+    return [surrogate_curve(recipe(tau=float(t), **about), rng=rng, until=until) for t in np.geomspace(0.05, 0.8, n)]
+
+
+def test_references_are_forecast_as_models_without_them_would():
+    references, early = (
+        [
+            surrogate_curve(recipe(tau=float(t)), rng=np.random.default_rng(k), until=until, run_id=f"r{k}")
+            for k, t in enumerate(np.geomspace(0.05, 0.8, 12))
+        ]
+        for until in (1.0, 0.2)
+    )
+    model = CollapseModel.fit(references)
+    family = model.families[0]
+    shape = family.shape_for([coordinates_of(references[0].recipe)])
+    found = hindsight_of([(shape, family.references)], kind_of(references[0].recipe), 0.2)
+    whole = {curve.run_id: curve for curve in early}
+    for run, level, variance in zip(found.runs, found.level, found.variance, strict=True):
+        alone = model.without(run.run_id).forecast(whole[run.run_id])
+        assert abs(level - alone.level) < 0.5 * np.sqrt(variance)
+
+
+def test_references_of_another_size_say_nothing():
+    rng = np.random.default_rng(3)
+    model = CollapseModel.fit(_runs(rng, 8, n_params=1e6))
+    family = model.families[0]
+    assert hindsight_of([(family.shape_for([]), family.references)], kind_of(recipe(n_params=4e6)), 0.2).final.size == 0
+
+
+def test_no_more_references_are_asked_than_needed():
+    rng = np.random.default_rng(4)
+    model = CollapseModel.fit(_runs(rng, 100))
+    family = model.families[0]
+    found = hindsight_of([(family.shape_for([]), family.references)], kind_of(family.references[0].recipe), 0.2)
+    assert MOST / 2 <= found.final.size <= MOST
+
+
+def test_a_study_of_runs_that_mostly_learn_nothing_is_forecast_to_learn_nothing():
+    rng = np.random.default_rng(5)
+    steps = np.arange(1, 201)
+
+    def run(i, until=1.0):
+        fall = (i % 5 == 0) * (0.5 + 0.5 * rng.uniform())
+        values = 0.7 * np.exp(-fall * np.clip((steps - 100) / 100, 0, 1) + 0.001 * rng.normal(size=steps.size))
+        seen = steps <= until * 200
+        return Curve.from_points(steps[seen], values[seen], horizon=200, run_id=f"{until}-{i}")
+
+    model = CollapseModel.fit([run(i) for i in range(20)])
+    forecast = model.forecast(run(1, until=0.3))
+    assert forecast.final_loss == pytest.approx(0.7, rel=0.02)
