@@ -129,6 +129,24 @@ def test_what_the_references_do_not_say_contradicts_nothing(hpo, curves, theirs,
     assert words in err
 
 
+def _with_rates(path, seen=1.0):
+    """Return a log of a linear decay under a name that says nothing, as far as it has been written."""
+    header, *rows = path.read_text().splitlines()
+    kept = [(row, int(row.split(",")[1])) for row in rows if int(row.split(",")[1]) <= seen * T]
+    lines = [f"{header},lr_at_step,n_params,schedule", *(f"{row},{1e-3 * (1 - step / T)},1e6,mine" for row, step in kept)]
+    made = path.with_name("rates-" + path.name)
+    made.write_text("\n".join(lines) + "\n")
+    return made
+
+
+def test_a_running_run_follows_what_runs_of_its_schedules_name_recorded(hpo, curves):
+    hpo("fit", _with_rates(curves / "references.csv"), "-o", curves / "model.json")
+    code, out, _ = hpo("forecast", _with_rates(curves / "target.csv", seen=0.3), "--model", curves / "model.json", "--json")
+    said = json.loads(out)
+    assert (code, said["status"]) == (0, "ok")
+    assert said["final_loss"] == pytest.approx(1.9, rel=0.01)
+
+
 def test_a_run_without_a_family_is_told_what_it_is_and_what_the_model_has(hpo, curves):
     hpo("fit", _with_columns(curves / "references.csv", schedule="linear"), "-o", curves / "model.json")
     target = _with_columns(curves / "target.csv", schedule="constant")
