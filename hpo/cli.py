@@ -196,6 +196,7 @@ def forecast(
     from hpo.adapters.curve_column_names import Columns
     from hpo.adapters.model_files import read_model
     from hpo.commands.little_known import as_little_known
+    from hpo.core.named_schedule import with_named_schedule
 
     if at is not None and not 0 < at <= 1:
         _fail(f"--at: expected a fraction in (0, 1]; found {at:g}", 2)
@@ -206,10 +207,9 @@ def forecast(
     try:
         fitted = read_model(model)
         others = fitted.without(runs[0].run_id)
-        asked, left_out = as_little_known(
-            runs[0], [r.recipe for r in others.references if r.metric.name == runs[0].metric.name]
-        )
-        made = others.forecast(asked.curve(at))
+        recipes = [r.recipe for r in others.references if r.metric.name == runs[0].metric.name]
+        asked, left_out = as_little_known(runs[0], recipes)
+        made = others.forecast(with_named_schedule(asked.curve(at), recipes))
     except ValueError as error:
         _fail(str(error), 2)
     say_notes(runs)

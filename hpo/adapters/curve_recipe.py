@@ -89,7 +89,7 @@ def _schedule(rows: Rows, horizon: float | None, lr: float | None, warmup: float
         return named
     if _log_covers_run(rows, horizon) and (named is None or _log_contradicts(rows, horizon, named, lr, warmup)):
         steps, rates = rows.lr_log
-        return recorded_schedule(steps / float(horizon or 1), rates)
+        return recorded_schedule(steps / float(horizon or 1), rates, label=label if label and named is None else "")
     return named if named is not None or label is None else unknown_schedule(label)
 
 

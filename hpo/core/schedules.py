@@ -41,7 +41,7 @@ class Schedule:
     points : tuple of (t̂, η)
         For ``"recorded"``: increasing t̂, η scaled to a peak of 1, warm-up included.
     label : str
-        For ``"unknown"``: the name under which the run was recorded.
+        For ``"unknown"`` and ``"recorded"``: the name under which the run was recorded.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Schedule:
         if self.name == "unknown":
             return self.label
         if self.name == "recorded":
-            return f"recorded({len(self.points)} points)"
+            return self.label or f"recorded({len(self.points)} points)"
         inside = ", ".join(f"{key}={value}" for key, value in self.parameters)
         return f"{self.name}({inside})" if inside else self.name
 
@@ -128,13 +128,15 @@ def _check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
     SHAPES[name].check(parameters)
 
 
-def recorded_schedule(fraction: ArrayLike, learning_rate: ArrayLike, n_points: int = 256) -> Schedule:
+def recorded_schedule(fraction: ArrayLike, learning_rate: ArrayLike, n_points: int = 256, label: str = "") -> Schedule:
     """Return the schedule that a run logged, scaled to a peak of 1 and thinned to at most ``n_points``.
 
     Parameters
     ----------
     fraction, learning_rate : array_like, shape (n,)
         t̂ and the learning rate there, in any order; non-finite pairs are dropped.
+    label : str
+        The name under which the run was recorded, if it says nothing of the values.
 
     Raises
     ------
@@ -147,11 +149,20 @@ def recorded_schedule(fraction: ArrayLike, learning_rate: ArrayLike, n_points: i
     t, lr = t[keep][order], lr[keep][order]
     if t.size < 2 or lr.max() <= 0:
         raise ValueError(f"a recorded schedule needs two finite points and a positive learning rate; found {t.size} points")
+    t, lr = _from_the_start(t, lr)
     if t.size > n_points:
         pick = np.unique(np.linspace(0, t.size - 1, n_points).round().astype(int))
         t, lr = t[pick], lr[pick]
     scaled = np.clip(lr / lr.max(), 0.0, 1.0)
-    return Schedule("recorded", points=tuple(zip(t.tolist(), scaled.tolist(), strict=True)))
+    return Schedule("recorded", points=tuple(zip(t.tolist(), scaled.tolist(), strict=True)), label=label)
+
+
+def _from_the_start(t: FloatArray, lr: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return a log that begins in its warm-up from t̂ = 0 on: its first report is not what the rate was before."""
+    if t[0] <= 0 or lr[1] <= lr[0] or t[1] <= t[0]:
+        return t, lr
+    start = lr[0] - t[0] * (lr[1] - lr[0]) / (t[1] - t[0])
+    return np.append(0.0, t), np.append(max(start, 0.0), lr)
 
 
 def unknown_schedule(label: str) -> Schedule:
@@ -166,7 +177,7 @@ def schedule_from_dict(data: Mapping[str, Any]) -> Schedule:
         points = np.asarray(data.get("points", []), dtype=np.float64)
         if points.ndim != 2 or points.shape[1] != 2:
             raise ValueError("a recorded schedule needs points: a list of [t̂, η] pairs")
-        return recorded_schedule(points[:, 0], points[:, 1])
+        return recorded_schedule(points[:, 0], points[:, 1], label=str(data.get("label", "")))
     if name == "unknown":
         return unknown_schedule(str(data.get("label", "")))
     if not isinstance(name, str):
@@ -179,12 +190,12 @@ def schedules_match(
 ) -> bool:
     """Return True if sup |η_a − η_b| ≤ ``tolerance`` over t̂ past both warm-ups, whatever the names.
 
-    Two unknown schedules match when their labels are equal; a known and an unknown one never do.
+    Two of which one is unknown match when their labels are equal: of a run that goes on only the name may be known yet.
     """
     if a == b and warmup_fractions[0] == warmup_fractions[1]:
         return True
     if not (a.is_known and b.is_known):
-        return a == b
+        return a.label == b.label and (bool(a.label) or a == b)
     return schedule_distance(a, b, warmup_fractions) <= tolerance
 
 
