@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from hpo.core.coordinates import SAME_KIND, Kind, unlike
 
 FloatArray = NDArray[np.float64]
-DRIFT_TILT, DRIFT_OWN = 0.002, 0.0015
-"""How final values drift apart over an e-fold of size or length (sds): by e-folds of the learning rate, and at all."""
+DRIFT_TILT = 0.002
+"""How far final values drift apart over an e-fold of size or length (sd, of log loss), by e-folds of the learning rate."""
 KEPT, DRIFT_SD = 0.8, 0.01
 """Share of its variance that the level of runs of a new size or length keeps, up to this sd of log loss an e-fold (squared)."""
 
@@ -41,9 +41,8 @@ def drift_apart(rates: FloatArray, apart: FloatArray) -> FloatArray:
     apart : ndarray, shape (n,)
         Each trial's distance from the nearest reference in size or length, in e-folds.
     """
-    far = far_out(apart)
-    tilted = np.sqrt(far) * rates
-    return np.asarray(DRIFT_TILT**2 * np.outer(tilted, tilted) + DRIFT_OWN**2 * np.diag(far), dtype=np.float64)
+    tilted = np.sqrt(far_out(apart)) * rates
+    return np.asarray(DRIFT_TILT**2 * np.outer(tilted, tilted), dtype=np.float64)
 
 
 def kept_level(before: FloatArray, after: FloatArray, apart: FloatArray) -> FloatArray:
