@@ -80,14 +80,9 @@ def monitor(
     from hpo.core.monitor import with_validation
 
     try:
-        if (model is None) == (not reference):
-            raise ValueError(f"expected --model or --reference; found {'neither' if model is None else 'both'}")
-        if same_data and not reference:
-            raise ValueError("--same-data: expected --reference, the runs themselves; found --model")
-        if total is not None and not total > 0:
-            raise ValueError(f"--total: expected a number of steps above 0; found {total:g}")
-        if not poll > 0:
-            raise ValueError(f"--poll: expected seconds above 0; found {poll:g}")
+        _require_arguments(model, reference, same_data, total, poll)
+        if figure is not None:
+            require_svg(figure)
         columns = Columns(step=step, tokens=tokens, lr=lr)
         read = partial(_read, curve, run, columns=columns, growing=follow)
         first = read(metric)
@@ -100,6 +95,8 @@ def monitor(
             force=force,
         )
         watches, assumed = yardstick.monitor_of(first)
+        if validation is not None:
+            _require_column(partial(read, validation), growing=follow)
         say_notes([replace(first, notes=(*first.notes, *assumed))])
         rest = growing(curve, partial(read, metric), poll) if follow else iter(())
         status = _watch(watches, first, rest, on_alarm)
@@ -120,6 +117,19 @@ def monitor(
         raise typer.Exit(1)
 
 
+def _require_arguments(
+    model: Path | None, reference: list[str] | None, same_data: bool, total: float | None, poll: float
+) -> None:
+    if (model is None) == (not reference):
+        raise ValueError(f"expected --model or --reference; found {'neither' if model is None else 'both'}")
+    if same_data and not reference:
+        raise ValueError("--same-data: expected --reference, the runs themselves; found --model")
+    if total is not None and not total > 0:
+        raise ValueError(f"--total: expected a number of steps above 0; found {total:g}")
+    if not poll > 0:
+        raise ValueError(f"--poll: expected seconds above 0; found {poll:g}")
+
+
 def _read(path: str, run: str | None, metric: str | None, *, columns: Columns, growing: bool) -> RecordedRun:
     from hpo.adapters.curve_files import read_runs
 
@@ -130,6 +140,16 @@ def _read(path: str, run: str | None, metric: str | None, *, columns: Columns, g
             f"{path}: expected one run (choose it by --run ID); found {len(runs)}: {names}{', …' if len(runs) > 5 else ''}"
         )
     return runs[0]
+
+
+def _require_column(read: Callable[[], RecordedRun], *, growing: bool) -> None:
+    """Read the validation loss before anything is watched or run; a growing log may have none yet, and that is said."""
+    try:
+        read()
+    except ValueError as error:
+        if not growing:
+            raise
+        typer.echo(f"hpo: --validation: {error} (looked for again at the end)", err=True)
 
 
 def _watch(make: Callable[[], Monitor], first: RecordedRun, rest: Iterator[RecordedRun], on_alarm: str | None) -> Status:
@@ -152,10 +172,17 @@ def _watch(make: Callable[[], Monitor], first: RecordedRun, rest: Iterator[Recor
         status = watch.judge()
         _say(status)
     if status.status == "alarm" and on_alarm is not None:
-        subprocess.run(on_alarm, shell=True, check=False)  # noqa: S602 - the user's own command line
+        _run_command(on_alarm)
     if following:
         print(file=sys.stderr, flush=True)
     return status
+
+
+def _run_command(command: str) -> None:
+    """Run the user's command; what it prints goes to stderr, as stdout is for the status, and its failure is said."""
+    code = subprocess.run(command, shell=True, check=False, stdout=2).returncode  # noqa: S602 - the user's own command line
+    if code != 0:
+        typer.echo(f"hpo: --on-alarm: expected a command that ends with 0; it ended with {code}", err=True)
 
 
 def _feed(watch: Monitor, run: RecordedRun, start: int) -> None:
@@ -199,7 +226,6 @@ def _write_figure(path: Path, status: Status, run_id: str) -> None:
     from hpo.adapters.atomic import write_bytes
     from hpo.reporting.monitor_figure import monitor_figure
 
-    require_svg(path)
     if not status.residual:
         typer.echo(f"hpo: no figure is written: {status.reason}", err=True)
         return

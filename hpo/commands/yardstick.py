@@ -68,6 +68,8 @@ class Yardstick:
         run, notes = self._with_schedule(self._on_their_scale(run))
         asked, left_out = as_little_known(run, self._recipes(run))
         notes += (f"run {run.run_id}: {left_out}",) if left_out else ()
+        if any(_is_same_log(one, run) for one in self._read.get(run.metric.name, ())):
+            notes += (f"run {run.run_id}: it is among the references as well: left out of them",)
         template, common = self._template_of_model(asked) if self.model is not None else self._template_of_references(asked)
         freed = None if self.model is not None or self.same_data else self._if_same_data(asked, template)
         make = partial(Monitor, template, run.recipe, total=horizon, metric=run.metric, common=common, if_same_data=freed)
@@ -105,7 +107,7 @@ class Yardstick:
         return [one.recipe for one in self._fitted().references if one.metric.name == run.metric.name]
 
     def _healthy(self, run: RecordedRun) -> list[RecordedRun]:
-        """Return the reference runs, with the run's metric; read once a metric."""
+        """Return the reference runs but the run itself, which it would always follow, with its metric; read once a metric."""
         from hpo.adapters.curve_files import read_runs
 
         name = run.metric.name
@@ -120,7 +122,10 @@ class Yardstick:
             if not read:
                 raise ValueError(f"--reference-run: expected a reference's id or a wildcard; found {self.reference_run!r}")
             self._read[name] = [one if one.horizon is not None else replace(one, horizon=float(one.steps[-1])) for one in read]
-        return self._read[name]
+        others = [one for one in self._read[name] if not _is_same_log(one, run)]
+        if not others:
+            raise ValueError(f"--reference: expected another run than {run.run_id}; found the same log")
+        return others
 
     def _is_wanted(self, run_id: str) -> bool:
         return self.reference_run is None or run_id == self.reference_run or fnmatchcase(run_id, self.reference_run)
@@ -200,3 +205,9 @@ class Yardstick:
                 "(--force accepts one)"
             )
         return template, None
+
+
+def _is_same_log(one: RecordedRun, other: RecordedRun) -> bool:
+    import numpy as np
+
+    return np.array_equal(one.steps, other.steps) and np.array_equal(one.values, other.values, equal_nan=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -107,6 +109,31 @@ def test_the_command_on_alarm_runs_once(hpo, folder):
     assert (folder / "said").read_text() == "alarm\n"
     hpo(folder / "ok.csv", "--model", folder / "model.json", "--on-alarm", f"touch {folder / 'never'}")
     assert not (folder / "never").exists()
+
+
+def test_what_the_command_prints_is_no_part_of_the_document_and_its_failure_is_said(folder):
+    command = [sys.executable, "-m", "hpo", "monitor", "step.csv", "--model", "model.json", "--json"]
+    done = subprocess.run(
+        [*command, "--on-alarm", "echo paged; exit 3"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, json.loads(done.stdout)["status"]) == (1, "alarm")
+    assert done.stderr.splitlines() == ["paged", "hpo: --on-alarm: expected a command that ends with 0; it ended with 3"]
+
+
+@pytest.mark.parametrize("wrong", [("--figure", "f.bmp"), ("--validation", "nope")])
+def test_what_is_wrong_in_the_arguments_is_said_before_the_command_runs(hpo, folder, wrong):
+    code, out, err = hpo(
+        folder / "step.csv", "--model", folder / "model.json", "--on-alarm", f"touch {folder / 'never'}", *wrong
+    )
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert not (folder / "never").exists()
+
+
+def test_a_run_among_its_references_is_not_held_against_itself(hpo, folder):
+    others = hpo(folder / "step.csv", "--reference", folder / "references.csv")
+    code, out, err = hpo(folder / "step.csv", "--reference", folder / "references.csv", "--reference", folder / "step.csv")
+    assert (code, out) == (1, others[1])
+    assert "it is among the references as well: left out of them" in err
 
 
 def test_overfitting_is_told_by_the_validation_loss(hpo, folder):
@@ -218,7 +245,8 @@ def test_several_finished_runs_are_a_model_and_the_data_order_is_seen_or_told(hp
         (["ok.csv", "--model", "references.csv"], "found something that is not JSON"),
         (["references.csv", "--model", "model.json"], "choose it by --run ID"),
         (["ok.csv", "--model", "model.json", "--total", "-3"], "--total: expected a number of steps above 0; found -3"),
-        (["ok.csv", "--reference", "ok.csv"], "a reference must be complete"),
+        (["step.csv", "--reference", "ok.csv"], "a reference must be complete"),
+        (["ok.csv", "--reference", "ok.csv"], "expected another run than ok; found the same log"),
         (["ok.csv", "--model", "model.json", "--metric", "nope"], "nope"),
         (["other.csv", "--reference", "step.csv"], "expected the run's family 'gpt'; found 'vit'"),
         (["bare.csv", "--model", "model.json"], "give --total"),
@@ -233,7 +261,7 @@ def test_bad_input_is_one_line_and_exit_2(hpo, folder, monkeypatch, arguments, m
     (folder / "twice.csv").write_text("step,loss,loss\n1,3,3\n2,2.9,3\n")
     (folder / "equal.csv").write_text("step,bar_loss,foo_loss\n1,3,3\n2,2.9,3\n")
     (folder / "val.csv").write_text("step,total_steps,val_loss\n1,9,3\n2,9,2.9\n")
-    (folder / "other.csv").write_text("family,step,total_steps,train_loss\ngpt,1,9,3\ngpt,2,9,2\n")
+    (folder / "other.csv").write_text("family,step,total_steps,train_loss\ngpt,1,9,3\ngpt,2,9,2.1\n")
     (folder / "step.csv").write_text("family,step,total_steps,train_loss\nvit,1,2,3\nvit,2,2,2\n")
     code, out, err = hpo(*arguments)
     assert (code, out) == (2, "")
