@@ -12,7 +12,7 @@ With its variances at zero a forecast is the papers' surrogate with early-align 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from hpo.core.beyond import distances, drift_apart, kept_level
 from hpo.core.coordinates import Kind, coordinates_of, kind_of
 from hpo.core.curve import Curve
-from hpo.core.forecast import Forecast, SweepForecast, abstained_forecast, completed_forecast, judged_forecast
+from hpo.core.forecast import Forecast, SweepForecast
+from hpo.core.found import Found
 from hpo.core.hindsight import Correction, Hindsight, correction_of, hindsight_of, stage_of
 from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, point_of, update
 from hpo.core.landscape_trust import factor_of, left_out
@@ -52,7 +53,7 @@ class CollapseModel:
         self.references = tuple(references)
         self.families = families_of(self.references, self.settings.shape)
         self._landscapes: dict[tuple[str, Metric, ResponseMean | None], Landscape | None] = {}
-        self._last: tuple[tuple[Curve, ...], _Found] | None = None
+        self._last: tuple[tuple[Curve, ...], Found] | None = None
         self._homes: Remembered[tuple[str, Metric, Recipe | None], _Home | None] = Remembered()
         self._points: Remembered[Hashable, Point] = Remembered()
         self._doubts: Remembered[tuple[int, _Home, Kind, float], float] = Remembered()
@@ -99,7 +100,7 @@ class CollapseModel:
     def forecast(self, curve: Curve) -> Forecast:
         """Return the forecast of one run by itself."""
         found = self._align([curve])
-        return _forecasts([curve], found)[0]
+        return found.forecasts([curve])[0]
 
     def forecast_many(self, curves: Sequence[Curve], rng: np.random.Generator) -> SweepForecast:
         """Return forecasts of a sweep's runs made together, with P(best) from joint draws.
@@ -108,7 +109,7 @@ class CollapseModel:
         """
         found = self._align(curves)
         found = replace(found, law=self._with_landscape(curves, found.law, found.ends))
-        forecasts = _forecasts(curves, found)
+        forecasts = found.forecasts(curves)
         p_best = np.full(len(curves), np.nan)
         if not found.law.members:
             return SweepForecast(forecasts, p_best, np.full((self.settings.n_draws, len(curves)), np.nan))
@@ -190,23 +191,32 @@ class CollapseModel:
             reached = [j for j, is_reached in enumerate(fitted.bears_on(points)) if is_reached]
             if len(reached) < 2:
                 continue
-            own = [own[j] for j in reached]
+            own, points = [own[j] for j in reached], [points[j] for j in reached]
             block = np.ix_(own, own)
-            mean, spread = fitted.prior([points[j] for j in reached])
-            doubt = np.sqrt([self._doubt(fitted, curves[law.members[k]]) for k in own])
-            spread *= np.outer(doubt, doubt)
-            apart = distances(
-                [kind_of(curves[law.members[k]].recipe) for k in own], {kind_of(r.recipe) for r in self.references}
-            )
-            spread += drift_apart(fitted.rates([points[j] for j in reached]), apart)
+            runs = [curves[law.members[k]] for k in own]
             noise = np.array([ends.get(law.members[k], 0.0) for k in own])
-            spread -= np.diag(np.minimum(noise, (doubt * fitted.noise) ** 2))
-            level[own], covariance[block] = update(law.level[own], law.covariance[block] - np.diag(noise), mean, spread)
-            covariance[block] += np.diag(noise)
-            covariance[block] += kept_level(law.covariance[block], covariance[block], apart)
+            level[own], covariance[block] = self._meeting(fitted, points, runs, (law.level[own], law.covariance[block], noise))
             for k in own:
                 dofs[k] = joint_dof(dofs[k], law.covariance[k, k], covariance[k, k], fitted.dof)
         return replace(law, level=level, covariance=covariance, dofs=tuple(dofs))
+
+    def _meeting(
+        self,
+        landscape: Landscape,
+        points: Sequence[Point],
+        runs: Sequence[Curve | Reference],
+        told: tuple[FloatArray, FloatArray, FloatArray],
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return level and covariance of runs from what their curves have ``told`` (with the ends' noise) and a landscape."""
+        level, before, noise = told
+        mean, spread = landscape.prior(points)
+        doubt = np.sqrt([self._doubt(landscape, run) for run in runs])
+        apart = distances([kind_of(run.recipe) for run in runs], {kind_of(r.recipe) for r in self.references})
+        spread = spread * np.outer(doubt, doubt) + drift_apart(landscape.rates(points), apart)
+        spread -= np.diag(np.minimum(noise, (doubt * landscape.noise) ** 2))
+        level, after = update(level, before - np.diag(noise), mean, spread)
+        after += np.diag(noise)
+        return level, after + kept_level(before, after, apart)
 
     def landscape_of(
         self, recipes: Sequence[Recipe | None], family: str, metric: Metric
@@ -272,7 +282,7 @@ class CollapseModel:
         except TypeError:  # a setting that has no hash
             return point_about(run.recipe, run.settings, response)
 
-    def _align(self, curves: Sequence[Curve]) -> _Found:
+    def _align(self, curves: Sequence[Curve]) -> Found:
         """Return who is judged, their joint law from the prefixes, and what is known of each run.
 
         The last answer is kept: a run that is forecast is then often asked about among its rivals.
@@ -284,8 +294,8 @@ class CollapseModel:
         self._last = (tuple(curves), found)
         return found
 
-    def _align_anew(self, curves: Sequence[Curve]) -> _Found:
-        found = _Found(Law.of([]), {}, {})
+    def _align_anew(self, curves: Sequence[Curve]) -> Found:
+        found = Found(Law.of([]), {}, {})
         groups: dict[_Home, list[int]] = {}
         blocks: list[_Block] = []
         for i, curve in enumerate(curves):
@@ -315,7 +325,7 @@ class CollapseModel:
             return "past_horizon"
         return None if curve.is_complete or self.references else "no_references"
 
-    def _align_group(self, home: _Home, members: list[int], curves: Sequence[Curve], found: _Found) -> list[_Block]:
+    def _align_group(self, home: _Home, members: list[int], curves: Sequence[Curve], found: Found) -> list[_Block]:
         """Return one group's joint law without the runs that cannot be judged; note statuses and misfits."""
         family, controls = self.families[home[0]], home[1]
         shape = family.fit(controls)
@@ -361,36 +371,6 @@ def point_about(recipe: Recipe | None, settings: Mapping[str, Any], response: Re
     if response is None or recipe is None or not response.covers(recipe):
         return point_of(recipe, settings if response is None else {})
     return point_of(recipe, {}, response.log_final(recipe))
-
-
-def _forecasts(curves: Sequence[Curve], found: _Found) -> tuple[Forecast, ...]:
-    position = {i: k for k, i in enumerate(found.law.members)}
-    sd = np.sqrt(np.maximum(np.diag(found.law.covariance), 0.0))
-    out = []
-    for i, curve in enumerate(curves):
-        status, about = found.status[i], found.about.get(i, {})
-        if status == "complete" and curve.final_loss is not None:
-            out.append(completed_forecast(curve, curve.final_loss))
-        elif status == "ok":
-            k = position[i]
-            out.append(judged_forecast(curve, float(found.law.level[k]), float(sd[k]), found.law.dofs[k], **about))
-        else:
-            out.append(abstained_forecast(status, curve, **about))
-    return tuple(out)
-
-
-@dataclass(frozen=True)
-class _Found:
-    """Outcome of an alignment: the law of the judged, the status of all, what else is known of them."""
-
-    law: Law
-    status: dict[int, str]
-    about: dict[int, dict[str, Any]]
-
-    @property
-    def ends(self) -> dict[int, float]:
-        """Variance that the noise of each judged run's final value has in the law, by position."""
-        return {i: self.about[i].get("end_sd", 0.0) ** 2 for i in self.law.members if i in self.about}
 
 
 _Home = tuple[int, tuple[str, ...]]
