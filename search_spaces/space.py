@@ -104,7 +104,9 @@ class SearchSpace:
         for name, one in self.parameters.items():
             listed = one.grid_values()
             if listed is None:
-                raise ValueError(f"parameters.{name}: a full grid expected grid values or points; found neither")
+                raise ValueError(
+                    f"parameters.{name}: a full grid expected grid values or points; found neither (or draw points: search.candidates)"
+                )
             values[name] = listed
         if math.prod(map(len, values.values())) > _LARGEST_GRID:
             raise ValueError(f"parameters: expected a grid of at most {_LARGEST_GRID} points; found more")

@@ -8,6 +8,7 @@ final loss over the seeds with its standard error, and which mean is lowest; a d
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +40,11 @@ def settle_ties(context: Context, judgement: Judgement, n_seeds: int) -> dict[st
             remove_checkpoints(job.folder)
     losses = {run.name: [context.runs.final_loss(run, job.name) for job in jobs[run.name]] for run in tied}
     told = [_told(run, context.numbers[run.name], losses[run.name]) for run in tied]
+    for run in tied:
+        if is_deaf_to_seeds(losses[run.name]):
+            context.progress.say(
+                f"warning: all seeds of {run.name} ended at exactly the same loss: does the training use settings['seed']?"
+            )
     known = [one for one in told if one["mean"] is not None]
     best = min(known, key=lambda one: float(one["mean"]), default=None)
     settled = {"seeds": n_seeds, "winner": None if best is None else best["settings"], "trials": told}
@@ -68,6 +74,12 @@ def _job(context: Context, run: Run, seed: int) -> Job:
         context.progress.expect_more(run.flops - run.flops_at(done))
         context.progress.add(job.name, again, done, is_new=False)
     return job
+
+
+def is_deaf_to_seeds(losses: Sequence[float | None]) -> bool:
+    """True if several seeds ended at one loss to the last digit: they were hardly other seeds, and tell no error."""
+    finite = [loss for loss in losses if loss is not None and math.isfinite(loss)]
+    return len(finite) > 1 and len(set(finite)) == 1
 
 
 def _told(run: Run, number: int, losses: list[float | None]) -> dict[str, Any]:

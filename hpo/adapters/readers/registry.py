@@ -97,6 +97,9 @@ def _deeper(folder: Path, depth: int) -> list[Path]:
     return found
 
 
+_ZIP = b"PK\x03\x04"
+
+
 def read_table(path: Path, *, growing: bool = False) -> CurveTable:
     """Return the rows of one log; its format is told by its content.
 
@@ -132,4 +135,6 @@ def _reader_of(source: Source) -> Reader:
     if reader is not None:
         return reader
     found = "a folder" if source.path.is_dir() else "an empty file" if not source.head.strip() else "binary data"
+    if source.head.startswith(_ZIP):
+        found = "a zip archive: unpack it first"
     raise ValueError(f"{source.path}: expected {', '.join(one.name for one in READERS)}; found {found}")

@@ -246,6 +246,7 @@ def test_scores_are_maximised(tmp_path):
         (b"\x89PNG\r\n\x1a\n\xff\xfe\xfd", "expected Parquet, TensorBoard .* CSV or TSV; found binary data"),
         (b"PAR1 and nothing more", "expected Parquet; "),
         (b"\x80\x04\x95.", "found binary data"),
+        (b"PK\x03\x04\x14\x00\x00\x00", "found a zip archive: unpack it first"),
         ("1 2 3\n4 5 6 7\n", "expected a step column"),
         ("step,loss\n1,2\n2,3,4,5\n", "expected CSV or TSV; CSV parse error: Expected 2 columns, got 4"),
     ],

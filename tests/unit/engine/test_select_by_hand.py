@@ -11,7 +11,7 @@ import pytest
 from sweeps_here import config, sweep_here
 
 from hpo.engine.commands_file import CommandsFile
-from hpo.engine.settling import _with_winner
+from hpo.engine.settling import _with_winner, is_deaf_to_seeds
 from hpo.engine.time_budget import TimeBudget
 
 SPACE = {"parameters": {"lr": {"type": "float", "low": 1e-3, "high": 1e-1, "log": True, "points": 4}}}
@@ -120,3 +120,9 @@ def test_a_winner_that_was_not_tied_is_settled_beside_those_that_were():
     runs = SimpleNamespace(final_losses=lambda _runs: {"a": 2.0, "c": 2.1})
     context = SimpleNamespace(plan=plan, runs=runs)
     assert [run.name for run in _with_winner(context, plan.candidates[2:])] == ["a", "c", "d"]
+
+
+def test_seeds_that_end_at_one_loss_were_not_heard():
+    assert is_deaf_to_seeds([2.5, 2.5, None])
+    assert not is_deaf_to_seeds([2.5, 2.5000001])
+    assert not is_deaf_to_seeds([2.5, None])
