@@ -105,7 +105,7 @@ class SearchSpace:
             listed = one.grid_values()
             if listed is None:
                 raise ValueError(
-                    f"parameters.{name}: a full grid expected grid values or points; found neither (or draw points: search.candidates)"
+                    f"parameters.{name}: a full grid expected grid values or points, or search.candidates; found neither"
                 )
             values[name] = listed
         if math.prod(map(len, values.values())) > _LARGEST_GRID:

@@ -67,7 +67,9 @@ def test_log_points_are_evenly_spaced_in_the_log():
 
 def test_a_parameter_without_grid_values_has_no_full_grid():
     made = load_space({"parameters": {"lr": {"type": "float", "low": 1, "high": 2}}})
-    with pytest.raises(ValueError, match=r"parameters\.lr: a full grid expected grid values or points; found neither"):
+    with pytest.raises(
+        ValueError, match=r"parameters\.lr: a full grid expected grid values or points, or search.candidates; found neither"
+    ):
         made.candidates("grid")
 
 
