@@ -29,7 +29,8 @@ MOST = 48
 """So many references are asked, at most, evenly spaced in the order of their final values."""
 STAGES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8)
 """t̂ at which they are asked; in between, what was found at the last of them holds."""
-SLOPE_SD = 0.5
+SLOPE_SD, SURE = 0.5, 1.4
+"""Prior sd of the slope about 1, and by how many standard errors it must order the references better than a slope of 1."""
 PAIR_DOF = 4.0
 _TAIL_DOF, _PASSES = 4.0, 30
 _MOST_UNEQUAL = (0.1, 1e4)
@@ -90,7 +91,7 @@ def hindsight_of(shapes: Sequence[Fitted], kind: Kind, fraction: float) -> Hinds
 def correction_of(known: Hindsight) -> Correction:
     """Return the robust regression of final values on forecasts, none with too few references.
 
-    With a slope of 1, unless another one would have ordered the references better by more than chance (two standard errors):
+    With a slope of 1, unless another one would have ordered the references better by more than chance:
     where most runs are alike, a slope is what their noise makes of it, or a single run.
     """
     if known.final.size < FEWEST:
@@ -111,11 +112,11 @@ def order_logs(final: FloatArray, level: FloatArray, variance: FloatArray) -> Fl
     """
     sign = np.sign(final[None, :] - final[:, None])
     gap = (level[None, :] - level[:, None]) / np.sqrt(variance[None, :] + variance[:, None])
-    return np.where(sign != 0, np.log(special.stdtr(PAIR_DOF, sign * gap)), 0.0)
+    return np.where(sign != 0, np.log(np.maximum(special.stdtr(PAIR_DOF, sign * gap), 1e-300)), 0.0)
 
 
 def _surely_positive(gains: FloatArray) -> bool:
-    """True if the mean over pairs is above 0 by two of its standard errors, told by leaving out run by run (jackknife).
+    """True if the mean over pairs is above 0 by :data:`SURE` standard errors, told by leaving out run by run (jackknife).
 
     Parameters
     ----------
@@ -125,7 +126,7 @@ def _surely_positive(gains: FloatArray) -> bool:
     n = len(gains)
     without = (gains.sum() - 2.0 * gains.sum(axis=1)) / ((n - 1) * (n - 2))
     error = math.sqrt((n - 1) / n * float(np.sum((without - without.mean()) ** 2)))
-    return bool(gains.sum() / (n * (n - 1)) > 1.4 * error)
+    return bool(gains.sum() / (n * (n - 1)) > SURE * error)
 
 
 def _regression(known: Hindsight, slope_sd: float) -> Correction:
