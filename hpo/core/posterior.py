@@ -107,9 +107,9 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof:
         loadings[members] = f[:, :, None] * known.weights[:, None, :]
     flat = loadings.reshape(len(prefixes), -1)
     whole = gram.transpose(0, 2, 1, 3).reshape(p * n_used, p * n_used)
-    mean_u, cov_u = _shared_deviation(whole, pull.ravel(), k_used, p)
-    covariance_of_levels = np.diag(variances) + flat @ cov_u @ flat.T
-    return Alignment(levels - flat @ mean_u, covariance_of_levels, misfits, variances, scales, noisy)
+    moved, spread = _shared_deviation(whole, pull.ravel(), k_used, flat)
+    covariance_of_levels = np.diag(variances) + spread
+    return Alignment(levels - moved, covariance_of_levels, misfits, variances, scales, noisy)
 
 
 def _with_precision(prefix: Prefix, covariance: FloatArray) -> Prefix:
@@ -156,15 +156,34 @@ def _batch(prefixes: Sequence[Prefix], covariance: FloatArray, used: NDArray[np.
     return _Batch(level, 1.0 / total, w.transpose(0, 2, 1) @ projected, (turned @ d[:, :, None])[:, :, 0], weights)
 
 
-def _shared_deviation(gram: FloatArray, pull: FloatArray, k_used: FloatArray, p: int) -> tuple[FloatArray, FloatArray]:
-    """Return mean and covariance of the stacked u given Σ f fᵀ ⊗ WᵀQW and its pull, with prior I ⊗ K.
+def _shared_deviation(
+    gram: FloatArray, pull: FloatArray, k_used: FloatArray, flat: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return by how much the shared u moves the levels, shape (n,), and what it adds to their covariance, shape (n, n).
 
-    Written as C = C₀ − C₀ G (I + C₀G)⁻¹ C₀, so that a zero or singular K needs no inverse.
+    Parameters
+    ----------
+    gram, pull : ndarray, shapes (p·n_used, p·n_used) and (p·n_used,)
+        Σ f fᵀ ⊗ WᵀQW and its right side; the prior of the stacked u is I ⊗ K.
+    flat : ndarray, shape (n, p·n_used)
+        What one unit of u adds to each level.
+
+    Notes
+    -----
+    The posterior covariance is (I + C₀G)⁻¹C₀ with C₀ = I ⊗ K, so that a zero or singular K needs no inverse. Only its products
+    with ``flat`` and ``pull`` are solved for.
     """
-    prior = np.kron(np.eye(p), k_used)
-    solve = np.linalg.solve(np.eye(len(prior)) + prior @ gram, prior)
-    cov = 0.5 * (solve + solve.T)
-    return cov @ pull, cov
+    size = len(k_used)
+    sides = np.column_stack((flat.T, pull))
+    system = np.eye(len(gram)) + _times_prior(k_used, gram, size)
+    solved = np.linalg.solve(system, _times_prior(k_used, sides, size))
+    spread = flat @ solved[:, :-1]
+    return flat @ solved[:, -1], 0.5 * (spread + spread.T)
+
+
+def _times_prior(k_used: FloatArray, matrix: FloatArray, size: int) -> FloatArray:
+    """Return (I ⊗ K) times a matrix, block by block."""
+    return np.asarray((k_used @ matrix.reshape(-1, size, matrix.shape[1])).reshape(matrix.shape))
 
 
 @dataclass(frozen=True)
