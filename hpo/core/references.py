@@ -220,8 +220,9 @@ class Family:
 
     @cached_property
     def _tells_tau(self) -> bool:
-        """True if τ differs among the references other than with length and size."""
-        rows = np.array([[run.controls[c] for c in ("log_tau", "log_tpp", "log_n")] for run in self._coordinates])
+        """True if τ differs among the references other than with length and size, as far as all tell these."""
+        names = [c for c in ("log_tau", "log_tpp", "log_n") if c in self._common.controls]
+        rows = np.array([[run.controls[c] for c in names] for run in self._coordinates])
         sides = np.column_stack((np.ones(len(rows)), rows[:, 1:]))
         left = rows[:, 0] - sides @ np.linalg.lstsq(sides, rows[:, 0], rcond=None)[0]
         return bool(np.ptp(left) > SAME_CONTROL)

@@ -95,3 +95,15 @@ def test_sparse_logs_that_end_a_report_early_teach_but_no_run_counts_as_ended_fo
     assert running.status == "ok"
     assert running.level_sd > 0
     assert running.final_loss == pytest.approx(sparse(2.4).current_value, rel=0.01)
+
+
+def test_a_timescale_may_be_known_where_the_size_is_not():
+    def of(rate, until=1.0):
+        made = Recipe(schedule=schedule("linear"), batch_tokens=5e4, n_tokens=5e7, lr=rate, weight_decay=0.1)
+        steps = np.arange(1, 1 + int(1000 * until))
+        return Curve.from_points(steps, 3.0 * (steps / 1000) ** -0.1, horizon=1000, recipe=made, run_id=f"{rate:g}")
+
+    model = CollapseModel.fit([of(rate) for rate in (1e-3, 2e-3, 3e-3)])
+    found = model.forecast(of(1.5e-3, until=0.3))
+    assert found.final_loss == pytest.approx(3.0, rel=0.01)
+    assert found.controls == ("log_tau",)
