@@ -24,11 +24,10 @@ SCHEDULE_GRID: FloatArray = np.linspace(0.05, 1.0, 20)
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Where a run lies: the logs of its known controls by name, and its schedule's values (None if unknown); and its kind."""
+    """Where a run lies: the logs of its known controls by name, and its schedule's values (None if unknown)."""
 
     controls: dict[str, float]
     schedule: FloatArray | None = field(default=None, compare=False)
-    kind: Kind = field(default=(None, None, None), compare=False)
 
 
 @lru_cache(MOST)
@@ -43,8 +42,8 @@ def coordinates_of(recipe: Recipe | None) -> Coordinates:
     if recipe.n_params is not None:
         controls["log_n"] = size_coordinate(recipe.n_params)
     if not recipe.schedule.is_known:
-        return Coordinates(controls, None, kind_of(recipe))
-    return Coordinates(controls, recipe.schedule(SCHEDULE_GRID, recipe.warmup_fraction or 0.0), kind_of(recipe))
+        return Coordinates(controls)
+    return Coordinates(controls, recipe.schedule(SCHEDULE_GRID, recipe.warmup_fraction or 0.0))
 
 
 def kind_of(recipe: Recipe | None) -> Kind:
