@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from hpo.core.curve import Curve
-from hpo.core.recipe import Recipe
-from hpo.core.schedules import schedules_match
+from hpo.core.recipe import Recipe, share_schedule
 
 
 def with_named_schedule(curve: Curve, others: Iterable[Recipe | None]) -> Curve:
@@ -27,7 +26,6 @@ def with_named_schedule(curve: Curve, others: Iterable[Recipe | None]) -> Curve:
     if not known:
         return curve
     first, *rest = known
-    warmup = first.warmup_fraction or 0.0
-    if not all(schedules_match(first.schedule, r.schedule, (warmup, r.warmup_fraction or 0.0)) for r in rest):
+    if not all(share_schedule(first, other) for other in rest):
         return curve
     return replace(curve, recipe=replace(recipe, schedule=first.schedule))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from hpo.core.schedules import Schedule, schedule_from_dict
+from hpo.core.schedules import Schedule, schedule_from_dict, schedules_match
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +122,11 @@ class Recipe:
         """Return a JSON-ready dict of the known fields, the inverse of :func:`recipe_from_dict`."""
         known = {k: v for k, v in asdict(self).items() if k != "schedule" and v is not None}
         return {"schedule": self.schedule.to_dict(), **known}
+
+
+def share_schedule(a: Recipe, b: Recipe) -> bool:
+    """True if two runs have one schedule by its values, each past its own warm-up."""
+    return schedules_match(a.schedule, b.schedule, (a.warmup_fraction or 0.0, b.warmup_fraction or 0.0))
 
 
 def recipe_from_dict(data: Mapping[str, Any]) -> Recipe:

@@ -21,9 +21,8 @@ from hpo.core.divergence import has_risen
 from hpo.core.learning_rate import GRID
 from hpo.core.metric import Metric
 from hpo.core.noise import CurveNoise
-from hpo.core.recipe import Recipe, recipe_from_dict
+from hpo.core.recipe import Recipe, recipe_from_dict, share_schedule
 from hpo.core.response import ResponseMean, are_alike, fit_responses
-from hpo.core.schedules import schedules_match
 from hpo.core.shape import NODES, Shape, ShapeSettings, common_controls, residuals_at_nodes
 from hpo.core.shape_fit import Kin, fit_shape
 from hpo.core.surrogate import FIT_FROM as SURROGATE_FROM
@@ -353,4 +352,4 @@ def _grouped(references: Sequence[Reference], alike: Callable[[Reference, Refere
 def _same_schedule(a: Recipe | None, b: Recipe | None) -> bool:
     if a is None or b is None:
         return a is None and b is None
-    return schedules_match(a.schedule, b.schedule, (a.warmup_fraction or 0.0, b.warmup_fraction or 0.0))
+    return share_schedule(a, b)

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from hpo.core.learning_rate import GRID, has_rate
 from hpo.core.multi_power_law import MultiPowerLaw, fit_multi_power_law
-from hpo.core.recipe import Recipe
+from hpo.core.recipe import Recipe, share_schedule
 from hpo.core.response_kernel import Kernel, fit_kernel
-from hpo.core.schedules import schedules_match
 
 FloatArray = NDArray[np.float64]
 MIN_RUNS = 5
@@ -128,16 +127,9 @@ def fit_responses(samples: Sequence[Sample]) -> list[ResponseMean]:
 
 def _law_of(runs: Sequence[Sample], least: int) -> tuple[MultiPowerLaw, float] | None:
     """Return the law of runs of one rate and its errors, None for too few runs or schedules."""
-    if len(runs) < least or _is_one_schedule([recipe for recipe, _ in runs]):
+    if len(runs) < least or all(share_schedule(runs[0][0], recipe) for recipe, _ in runs):
         return None
     return fit_multi_power_law(*_columns(runs))
-
-
-def _is_one_schedule(recipes: Sequence[Recipe]) -> bool:
-    """True if runs have one schedule by its values: recorded ones have no name."""
-    first = recipes[0]
-    warmup = first.warmup_fraction or 0.0
-    return all(schedules_match(first.schedule, r.schedule, (warmup, r.warmup_fraction or 0.0)) for r in recipes)
 
 
 def _columns(runs: Sequence[Sample]) -> tuple[list[Recipe], FloatArray]:
