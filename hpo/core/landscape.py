@@ -115,11 +115,15 @@ class Landscape:
         covariance = inside + self.noise**2 * np.eye(len(points))
         return np.asarray(mean, dtype=np.float64), np.asarray(0.5 * (covariance + covariance.T), dtype=np.float64)
 
+    @property
+    def _covariance(self) -> FloatArray:
+        """Covariance of the references' final values, seed noise included."""
+        return self.kernel(self.points, self.points) + self.noise**2 * np.eye(len(self.points))
+
     @cached_property
     def _known(self) -> tuple[FloatArray, FloatArray]:
         """Cholesky factor of the references' covariance, and it solved for their final values."""
-        known = self.kernel(self.points, self.points) + self.noise**2 * np.eye(len(self.points))
-        factor = cholesky(known, lower=True)
+        factor = cholesky(self._covariance, lower=True)
         return factor, np.asarray(cho_solve((factor, True), self.finals - self.mean), dtype=np.float64)
 
     def rates(self, points: Sequence[Point]) -> FloatArray:
@@ -129,8 +133,7 @@ class Landscape:
     @cached_property
     def left_out(self) -> tuple[FloatArray, FloatArray]:
         """Return what the others say of each reference's final value, on the model's scale, and its variance."""
-        known = self.kernel(self.points, self.points) + self.noise**2 * np.eye(len(self.points))
-        inverse = np.linalg.inv(known)
+        inverse = np.linalg.inv(self._covariance)
         ones = inverse.sum(axis=1)
         free = inverse - np.outer(ones, ones) / ones.sum()  # the mean is told by the others too
         variance = 1.0 / np.diag(free)

@@ -53,6 +53,7 @@ class CollapseModel:
         self.references = tuple(references)
         self.families = families_of(self.references, self.settings.shape)
         self._landscapes: dict[tuple[str, Metric, ResponseMean | None], Landscape | None] = {}
+        self._kinds = {kind_of(r.recipe) for r in self.references}
         self._last: tuple[tuple[Curve, ...], Found] | None = None
         self._homes: Remembered[tuple[str, Metric, Recipe | None], _Home | None] = Remembered()
         self._points: Remembered[Hashable, Point] = Remembered()
@@ -211,7 +212,7 @@ class CollapseModel:
         level, before, noise = told
         mean, spread = landscape.prior(points)
         doubt = np.sqrt([self._doubt(landscape, run) for run in runs])
-        apart = distances([kind_of(run.recipe) for run in runs], {kind_of(r.recipe) for r in self.references})
+        apart = distances([kind_of(run.recipe) for run in runs], self._kinds)
         spread = spread * np.outer(doubt, doubt) + drift_apart(landscape.rates(points), apart)
         spread -= np.diag(np.minimum(noise, (doubt * landscape.noise) ** 2))
         level, after = update(level, before - np.diag(noise), mean, spread)
@@ -245,7 +246,7 @@ class CollapseModel:
         home = None if isinstance(run, Reference) or run.is_complete else self._home_of(run)
         if home is None or isinstance(run, Reference):
             return 1.0
-        about = (home, kind_of(run.recipe), stage_of(run.fraction_seen or 0.0))
+        about = _stage_of(home, run)
         return self._doubts.get((id(landscape), *about), lambda: self._doubt_at(landscape, about))
 
     def _doubt_at(self, landscape: Landscape, about: _Stage) -> float:
@@ -254,7 +255,7 @@ class CollapseModel:
 
     def _correction(self, home: _Home, run: Curve) -> Correction:
         """Return by what a forecast made so early is to be corrected."""
-        return self._hindsight((home, kind_of(run.recipe), stage_of(run.fraction_seen or 0.0)))[1]
+        return self._hindsight(_stage_of(home, run))[1]
 
     def _hindsight(self, about: _Stage) -> tuple[Hindsight, Correction]:
         return self._hindsights.get(about, lambda: self._look_back(*about))
@@ -357,6 +358,10 @@ class CollapseModel:
         level = np.array([self._correction(home, curves[i]).of(aligned.level[k]) for k, (i, _) in enumerate(judged)])
         dofs = tuple(mixed_dof(shape.dof, float(share)) for share in aligned.noise_share)
         return [([i for i, _ in judged], level, covariance, dofs)]
+
+
+def _stage_of(home: _Home, run: Curve) -> _Stage:
+    return home, kind_of(run.recipe), stage_of(run.fraction_seen or 0.0)
 
 
 def rank_of(family: Family, recipe: Recipe | None) -> int:
