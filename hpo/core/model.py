@@ -11,6 +11,7 @@ With its variances at zero a forecast is the papers' surrogate with early-align 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,7 +26,7 @@ from hpo.core.forecast import Forecast, SweepForecast
 from hpo.core.found import Found
 from hpo.core.hindsight import Correction, Hindsight, correction_of, hindsight_of, stage_of
 from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, point_of, update
-from hpo.core.landscape_trust import factor_of, left_out
+from hpo.core.landscape_trust import Trust, left_out, trust_of
 from hpo.core.metric import Metric
 from hpo.core.model_settings import ModelSettings
 from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
@@ -57,7 +58,7 @@ class CollapseModel:
         self._last: tuple[tuple[Curve, ...], Found] | None = None
         self._homes: Remembered[tuple[str, Metric, Recipe | None], _Home | None] = Remembered()
         self._points: Remembered[Hashable, Point] = Remembered()
-        self._doubts: Remembered[tuple[int, _Home, Kind, float], float] = Remembered()
+        self._trusts: Remembered[tuple[int, _Home, Kind, float], Trust] = Remembered()
         self._hindsights: Remembered[_Stage, tuple[Hindsight, Correction]] = Remembered()
 
     @classmethod
@@ -100,16 +101,14 @@ class CollapseModel:
 
     def forecast(self, curve: Curve) -> Forecast:
         """Return the forecast of one run by itself."""
-        found = self._align([curve])
-        return found.forecasts([curve])[0]
+        return self._align([curve]).forecasts([curve])[0]
 
     def forecast_many(self, curves: Sequence[Curve], rng: np.random.Generator) -> SweepForecast:
         """Return forecasts of a sweep's runs made together, with P(best) from joint draws.
 
         Runs of one family share its shape's uncertainty, and the landscape of finished runs bears on their differences.
         """
-        found = self._align(curves)
-        found = replace(found, law=self._with_landscape(curves, found.law, found.ends))
+        found = self._with_landscape(curves, self._align(curves))
         forecasts = found.forecasts(curves)
         p_best = np.full(len(curves), np.nan)
         if not found.law.members:
@@ -135,17 +134,18 @@ class CollapseModel:
             Variance of the first run's final value that is left out, as it is of the finished runs' levels.
         """
         found = self._align(curves)
-        law, ends = found.law, found.ends
+        law, about = found.law, found.about
         level = np.array([f.level for f in finished])
         n = len(law.members)
         covariance = np.zeros((n + level.size, n + level.size))
         covariance[:n, :n] = law.covariance
         if law.members and law.members[0] == 0:
             covariance[0, 0] = max(covariance[0, 0] - noise, 0.0)
-            ends = {**ends, 0: max(ends.get(0, 0.0) - noise, 0.0)}
-        members = [*law.members, *range(len(curves), len(curves) + level.size)]
-        whole = Law(members, np.concatenate((law.level, level)), covariance, (*law.dofs, *[np.inf] * level.size))
-        return self._with_landscape([*curves, *(f.run for f in finished)], whole, ends)
+            about = {**about, 0: {**about.get(0, {}), "end_sd": math.sqrt(max(found.ends.get(0, 0.0) - noise, 0.0))}}
+        ended = range(len(curves), len(curves) + level.size)
+        whole = Law([*law.members, *ended], np.concatenate((law.level, level)), covariance, (*law.dofs, *[np.inf] * level.size))
+        status = {**found.status, **dict.fromkeys(ended, "complete")}
+        return self._with_landscape([*curves, *(f.run for f in finished)], Found(whole, status, about)).law
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict with a ``schema`` number."""
@@ -174,44 +174,54 @@ class CollapseModel:
             raise ValueError("not a collapse model: references and settings are missing")
         return cls([Reference.from_dict(r) for r in references], ModelSettings.from_dict(data["settings"]))
 
-    def _with_landscape(self, curves: Sequence[Curve | Reference], law: Law, ends: Mapping[int, float]) -> Law:
-        """Return the joint law once the landscape of each label and metric has been taken into account.
+    def _with_landscape(self, curves: Sequence[Curve | Reference], found: Found) -> Found:
+        """Return what has been found once the landscape of each label and metric has been taken into account.
 
-        ``ends`` is the variance that the noise of a final value has in the law, by the run's position. It is in the landscape
-        too, and is no error of either: both are taken together without it.
+        Nobody whose curve misleads is judged, unless the landscape mends that.
         """
+        law, status = found.law, dict(found.status)
         level, covariance, dofs = law.level.copy(), law.covariance.copy(), list(law.dofs)
         groups: dict[tuple[str, Metric], list[int]] = {}
         for k, i in enumerate(law.members):
             groups.setdefault((curves[i].family, curves[i].metric), []).append(k)
         for (family, metric), own in groups.items():
-            found = self._landscape([curves[law.members[k]] for k in own], family, metric)
-            if found is None:
+            known = self._landscape([curves[law.members[k]] for k in own], family, metric)
+            if known is None:
                 continue
-            fitted, points = found
+            fitted, points = known
             reached = [j for j, is_reached in enumerate(fitted.bears_on(points)) if is_reached]
             if len(reached) < 2:
                 continue
             own, points = [own[j] for j in reached], [points[j] for j in reached]
             block = np.ix_(own, own)
             runs = [curves[law.members[k]] for k in own]
-            noise = np.array([ends.get(law.members[k], 0.0) for k in own])
-            level[own], covariance[block] = self._meeting(fitted, points, runs, (law.level[own], law.covariance[block], noise))
-            for k in own:
+            trusts = [self._trust(fitted, run) for run in runs]
+            noise = np.array([found.ends.get(law.members[k], 0.0) for k in own])
+            told = (law.level[own], law.covariance[block], noise)
+            level[own], covariance[block] = self._meeting(fitted, points, runs, trusts, told)
+            for k, trust in zip(own, trusts, strict=True):
                 dofs[k] = joint_dof(dofs[k], law.covariance[k, k], covariance[k, k], fitted.dof)
-        return replace(law, level=level, covariance=covariance, dofs=tuple(dofs))
+                if not trust.misleads and status[law.members[k]] == "misleading":
+                    status[law.members[k]] = "ok"
+        together = replace(law, level=level, covariance=covariance, dofs=tuple(dofs))
+        return Found(together, status, found.about).without_misleading()
 
     def _meeting(
         self,
         landscape: Landscape,
         points: Sequence[Point],
         runs: Sequence[Curve | Reference],
+        trusts: Sequence[Trust],
         told: tuple[FloatArray, FloatArray, FloatArray],
     ) -> tuple[FloatArray, FloatArray]:
-        """Return level and covariance of runs from what their curves have ``told`` (with the ends' noise) and a landscape."""
+        """Return level and covariance of runs from what their curves have ``told`` and from a landscape.
+
+        The noise of a final value, the third of what is told (a variance), is in both, and is no error of either: they are
+        taken together without it.
+        """
         level, before, noise = told
         mean, spread = landscape.prior(points)
-        doubt = np.sqrt([self._doubt(landscape, run) for run in runs])
+        doubt = np.sqrt([trust.factor for trust in trusts])
         apart = distances([kind_of(run.recipe) for run in runs], self._kinds)
         spread = spread * np.outer(doubt, doubt) + drift_apart(landscape.rates(points), apart)
         spread -= np.diag(np.minimum(noise, (doubt * landscape.noise) ** 2))
@@ -241,17 +251,17 @@ class CollapseModel:
         runs = [r for r in self.references if has_label(r, family, metric)]
         return runs if response is None else [r for r in runs if response.covers(r.recipe)]
 
-    def _doubt(self, landscape: Landscape, run: Curve | Reference) -> float:
-        """Return by what to multiply a landscape's variance for a run that has got so far (:mod:`hpo.core.landscape_trust`)."""
+    def _trust(self, landscape: Landscape, run: Curve | Reference) -> Trust:
+        """Return how far a landscape is believed for a run that has got so far (:mod:`hpo.core.landscape_trust`)."""
         home = None if isinstance(run, Reference) or run.is_complete else self._home_of(run)
         if home is None or isinstance(run, Reference):
-            return 1.0
+            return Trust()
         about = _stage_of(home, run)
-        return self._doubts.get((id(landscape), *about), lambda: self._doubt_at(landscape, about))
+        return self._trusts.get((id(landscape), *about), lambda: self._trust_at(landscape, about))
 
-    def _doubt_at(self, landscape: Landscape, about: _Stage) -> float:
+    def _trust_at(self, landscape: Landscape, about: _Stage) -> Trust:
         key = next(key for key, known in self._landscapes.items() if known is landscape)
-        return factor_of(left_out(*self._hindsight(about), (landscape, self._runs_of(*key))))
+        return trust_of(left_out(*self._hindsight(about), (landscape, self._runs_of(*key))))
 
     def _correction(self, home: _Home, run: Curve) -> Correction:
         """Return by what a forecast made so early is to be corrected."""
@@ -339,8 +349,8 @@ class CollapseModel:
             if prefix is None or prefix.standing is None:
                 continue
             found.about[i]["misfit"] = prefix.standing.misfit
-            found.status[i] = "ok" if prefix.standing.misfit <= self.settings.max_misfit else "bad_misfit"
-            if found.status[i] == "ok":  # what a run that left the family does says nothing of the others
+            found.status[i] = self._status_of(home, curves[i], prefix.standing.misfit)
+            if found.status[i] != "bad_misfit":  # what a run that left the family does says nothing of the others
                 judged.append((i, prefix))
         if not judged:
             return []
@@ -358,6 +368,11 @@ class CollapseModel:
         level = np.array([self._correction(home, curves[i]).of(aligned.level[k]) for k, (i, _) in enumerate(judged)])
         dofs = tuple(mixed_dof(shape.dof, float(share)) for share in aligned.noise_share)
         return [([i for i, _ in judged], level, covariance, dofs)]
+
+    def _status_of(self, home: _Home, run: Curve, misfit: float) -> str:
+        if misfit > self.settings.max_misfit:
+            return "bad_misfit"
+        return "misleading" if self._correction(home, run).misleads else "ok"
 
 
 def _stage_of(home: _Home, run: Curve) -> _Stage:
