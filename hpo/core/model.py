@@ -29,7 +29,8 @@ from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, point
 from hpo.core.landscape_trust import Trust, left_out, trust_of
 from hpo.core.metric import Metric
 from hpo.core.model_settings import ModelSettings
-from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
+from hpo.core.outsider import FIRST, distance, widened
+from hpo.core.posterior import Alignment, Law, align_jointly, mixed_dof, probability_best
 from hpo.core.prefix import prefixes_of
 from hpo.core.recipe import Recipe
 from hpo.core.references import Family, Reference, families_of, has_label, is_reference
@@ -355,6 +356,7 @@ class CollapseModel:
         if not judged:
             return []
         aligned = align_jointly([prefix for _, prefix in judged], shape.covariance, shape.settings.scale_dof)
+        aligned = replace(aligned, scale=self._scales(home, [curves[i] for i, _ in judged], aligned))
         scales = np.array([shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in judged])
         covariance = aligned.scaled(scales)
         if shape.noise is not None:  # of the references' ends in the shape, and of the final value to be measured
@@ -368,6 +370,15 @@ class CollapseModel:
         level = np.array([self._correction(home, curves[i]).of(aligned.level[k]) for k, (i, _) in enumerate(judged)])
         dofs = tuple(mixed_dof(shape.dof, float(share)) for share in aligned.noise_share)
         return [([i for i, _ in judged], level, covariance, dofs)]
+
+    def _scales(self, home: _Home, runs: Sequence[Curve], aligned: Alignment) -> FloatArray:
+        """Return each run's own scale, wider where it stands apart from all references (:mod:`hpo.core.outsider`)."""
+        if np.isinf(self.settings.shape.scale_dof):
+            return aligned.scale
+        known = [self._hindsight(_stage_of(home, run))[0] for run in runs]
+        far = [distance(one, level) for one, level in zip(known, aligned.level.tolist(), strict=True)]
+        told = zip(aligned.scale.tolist(), far, runs, strict=True)
+        return np.array([widened(scale, off, run.fraction_seen or FIRST) for scale, off, run in told])
 
     def _status_of(self, home: _Home, run: Curve, misfit: float) -> str:
         if misfit > self.settings.max_misfit:
