@@ -20,17 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpo.core.beyond import distances, drift_apart, kept_level
-from hpo.core.coordinates import Kind, coordinates_of, kind_of
+from hpo.core.coordinates import coordinates_of, kind_of
 from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast, SweepForecast
 from hpo.core.found import Found
-from hpo.core.hindsight import Correction, Hindsight, correction_of, hindsight_of, stage_of
 from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, point_of, update
-from hpo.core.landscape_trust import Trust, left_out, trust_of
+from hpo.core.landscape_trust import LandscapeOf, Trust
+from hpo.core.looking_back import Home, LookingBack
 from hpo.core.metric import Metric
 from hpo.core.model_settings import ModelSettings
-from hpo.core.outsider import FIRST, distance, widened
-from hpo.core.posterior import Alignment, Law, align_jointly, mixed_dof, probability_best
+from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
 from hpo.core.prefix import prefixes_of
 from hpo.core.recipe import Recipe
 from hpo.core.references import Family, Reference, families_of, has_label, is_reference
@@ -54,13 +53,12 @@ class CollapseModel:
         self.settings = settings or ModelSettings()
         self.references = tuple(references)
         self.families = families_of(self.references, self.settings.shape)
-        self._landscapes: dict[tuple[str, Metric, ResponseMean | None], Landscape | None] = {}
+        self._landscapes: dict[tuple[str, Metric, ResponseMean | None], LandscapeOf | None] = {}
         self._kinds = {kind_of(r.recipe) for r in self.references}
         self._last: tuple[tuple[Curve, ...], Found] | None = None
-        self._homes: Remembered[tuple[str, Metric, Recipe | None], _Home | None] = Remembered()
+        self._homes: Remembered[tuple[str, Metric, Recipe | None], Home | None] = Remembered()
         self._points: Remembered[Hashable, Point] = Remembered()
-        self._trusts: Remembered[tuple[int, _Home, Kind, float], Trust] = Remembered()
-        self._hindsights: Remembered[_Stage, tuple[Hindsight, Correction]] = Remembered()
+        self._back = LookingBack(self.families, self.settings.shape)
 
     @classmethod
     def fit(cls, curves: Sequence[Curve], settings: ModelSettings | None = None) -> CollapseModel:
@@ -90,10 +88,10 @@ class CollapseModel:
         home = self._home_of(curve)
         return None if home is None else self.families[home[0]]
 
-    def _home_of(self, curve: Curve) -> _Home | None:
+    def _home_of(self, curve: Curve) -> Home | None:
         return self._homes.get((curve.family, curve.metric, curve.recipe), lambda: self._find_home(curve))
 
-    def _find_home(self, curve: Curve) -> _Home | None:
+    def _find_home(self, curve: Curve) -> Home | None:
         matches = [k for k, f in enumerate(self.families) if f.accepts(curve.family, curve.metric, curve.recipe)]
         if not matches:
             return None
@@ -189,14 +187,15 @@ class CollapseModel:
             known = self._landscape([curves[law.members[k]] for k in own], family, metric)
             if known is None:
                 continue
-            fitted, points = known
+            landscape, points = known
+            fitted = landscape[0]
             reached = [j for j, is_reached in enumerate(fitted.bears_on(points)) if is_reached]
             if len(reached) < 2:
                 continue
             own, points = [own[j] for j in reached], [points[j] for j in reached]
             block = np.ix_(own, own)
             runs = [curves[law.members[k]] for k in own]
-            trusts = [self._trust(fitted, run) for run in runs]
+            trusts = [self._trust(landscape, run) for run in runs]
             noise = np.array([found.ends.get(law.members[k], 0.0) for k in own])
             told = (law.level[own], law.covariance[block], noise)
             level[own], covariance[block] = self._meeting(fitted, points, runs, trusts, told)
@@ -237,54 +236,40 @@ class CollapseModel:
 
         And the response mean that it is about, if there is one that covers all ``recipes``.
         """
+        response = self._response_for(recipes, family, metric)
+        known = self._landscape_about(family, metric, response)
+        return None if known is None else known[0], response
+
+    def _response_for(self, recipes: Sequence[Recipe | None], family: str, metric: Metric) -> ResponseMean | None:
         means = [f.response for f in self.families if f.response is not None and f.has_label(family, metric)]
         of_all_rates_first = sorted(means, key=lambda mean: mean.rates is not None)  # laws of single rates share no level
-        response = next((mean for mean in of_all_rates_first if all(mean.covers(r) for r in recipes)), None)
+        return next((mean for mean in of_all_rates_first if all(mean.covers(r) for r in recipes)), None)
+
+    def _landscape_about(self, family: str, metric: Metric, response: ResponseMean | None) -> LandscapeOf | None:
+        """Return a landscape and the references that it is fitted to, None with too few; fitted once."""
         key = (family, metric, response)
         if key not in self._landscapes:
-            runs = self._runs_of(family, metric, response)
+            runs = [r for r in self.references if has_label(r, family, metric)]
+            runs = [r for r in runs if response is None or response.covers(r.recipe)]
             finals = metric.to_model([r.final_loss for r in runs])
-            self._landscapes[key] = fit_landscape([point_about(r.recipe, r.settings, response) for r in runs], finals)
-        return self._landscapes[key], response
+            fitted = fit_landscape([point_about(r.recipe, r.settings, response) for r in runs], finals)
+            self._landscapes[key] = None if fitted is None else (fitted, runs)
+        return self._landscapes[key]
 
-    def _runs_of(self, family: str, metric: Metric, response: ResponseMean | None) -> list[Reference]:
-        """Return the references that a landscape is fitted to."""
-        runs = [r for r in self.references if has_label(r, family, metric)]
-        return runs if response is None else [r for r in runs if response.covers(r.recipe)]
-
-    def _trust(self, landscape: Landscape, run: Curve | Reference) -> Trust:
+    def _trust(self, landscape: LandscapeOf, run: Curve | Reference) -> Trust:
         """Return how far a landscape is believed for a run that has got so far (:mod:`hpo.core.landscape_trust`)."""
         home = None if isinstance(run, Reference) or run.is_complete else self._home_of(run)
-        if home is None or isinstance(run, Reference):
-            return Trust()
-        about = _stage_of(home, run)
-        return self._trusts.get((id(landscape), *about), lambda: self._trust_at(landscape, about))
-
-    def _trust_at(self, landscape: Landscape, about: _Stage) -> Trust:
-        key = next(key for key, known in self._landscapes.items() if known is landscape)
-        return trust_of(left_out(*self._hindsight(about), (landscape, self._runs_of(*key))))
-
-    def _correction(self, home: _Home, run: Curve) -> Correction:
-        """Return by what a forecast made so early is to be corrected."""
-        return self._hindsight(_stage_of(home, run))[1]
-
-    def _hindsight(self, about: _Stage) -> tuple[Hindsight, Correction]:
-        return self._hindsights.get(about, lambda: self._look_back(*about))
-
-    def _look_back(self, home: _Home, kind: Kind, stage: float) -> tuple[Hindsight, Correction]:
-        family = self.families[home[0]]
-        kin = [(one.shape_for([]), one.references) for one in family.kin]
-        known = hindsight_of([(family.fit(home[1]), family.references), *kin], kind, stage)
-        return known, correction_of(known) if np.isfinite(self.settings.shape.covariance_weight) else Correction()
+        return Trust() if home is None or isinstance(run, Reference) else self._back.trust(landscape, home, run)
 
     def _landscape(
         self, curves: Sequence[Curve | Reference], family: str, metric: Metric
-    ) -> tuple[Landscape, list[Point]] | None:
+    ) -> tuple[LandscapeOf, list[Point]] | None:
         """Return the landscape of one label and metric and where runs lie in it, about the response mean if that covers all."""
         if not self.settings.landscape:
             return None
-        fitted, response = self.landscape_of([c.recipe for c in curves], family, metric)
-        return None if fitted is None else (fitted, [self._place_of(c, response) for c in curves])
+        response = self._response_for([c.recipe for c in curves], family, metric)
+        known = self._landscape_about(family, metric, response)
+        return None if known is None else (known, [self._place_of(c, response) for c in curves])
 
     def _place_of(self, run: Curve | Reference, response: ResponseMean | None) -> Point:
         """Return :func:`point_about` of a run, remembered: a running trial and its rivals are asked about again and again."""
@@ -308,7 +293,7 @@ class CollapseModel:
 
     def _align_anew(self, curves: Sequence[Curve]) -> Found:
         found = Found(Law.of([]), {}, {})
-        groups: dict[_Home, list[int]] = {}
+        groups: dict[Home, list[int]] = {}
         blocks: list[_Block] = []
         for i, curve in enumerate(curves):
             status = self._abstains(curve)
@@ -337,7 +322,7 @@ class CollapseModel:
             return "past_horizon"
         return None if curve.is_complete or self.references else "no_references"
 
-    def _align_group(self, home: _Home, members: list[int], curves: Sequence[Curve], found: Found) -> list[_Block]:
+    def _align_group(self, home: Home, members: list[int], curves: Sequence[Curve], found: Found) -> list[_Block]:
         """Return one group's joint law without the runs that cannot be judged; note statuses and misfits."""
         family, controls = self.families[home[0]], home[1]
         shape = family.fit(controls)
@@ -356,7 +341,7 @@ class CollapseModel:
         if not judged:
             return []
         aligned = align_jointly([prefix for _, prefix in judged], shape.covariance, shape.settings.scale_dof)
-        aligned = replace(aligned, scale=self._scales(home, [curves[i] for i, _ in judged], aligned))
+        aligned = replace(aligned, scale=self._back.scales(home, [curves[i] for i, _ in judged], aligned))
         scales = np.array([shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in judged])
         covariance = aligned.scaled(scales)
         if shape.noise is not None:  # of the references' ends in the shape, and of the final value to be measured
@@ -367,27 +352,14 @@ class CollapseModel:
             for k, (i, _) in enumerate(judged):
                 found.about[i]["end_sd"] = float(scales[k] * np.sqrt(own[k]))
                 found.about[i]["shared_end_sd"] = float(scales[k] * np.sqrt(shared[k, k]))
-        level = np.array([self._correction(home, curves[i]).of(aligned.level[k]) for k, (i, _) in enumerate(judged)])
+        level = np.array([self._back.correction(home, curves[i]).of(aligned.level[k]) for k, (i, _) in enumerate(judged)])
         dofs = tuple(mixed_dof(shape.dof, float(share)) for share in aligned.noise_share)
         return [([i for i, _ in judged], level, covariance, dofs)]
 
-    def _scales(self, home: _Home, runs: Sequence[Curve], aligned: Alignment) -> FloatArray:
-        """Return each run's own scale, wider where it stands apart from all references (:mod:`hpo.core.outsider`)."""
-        if np.isinf(self.settings.shape.scale_dof):
-            return aligned.scale
-        known = [self._hindsight(_stage_of(home, run))[0] for run in runs]
-        far = [distance(one, level) for one, level in zip(known, aligned.level.tolist(), strict=True)]
-        told = zip(aligned.scale.tolist(), far, runs, strict=True)
-        return np.array([widened(scale, off, run.fraction_seen or FIRST) for scale, off, run in told])
-
-    def _status_of(self, home: _Home, run: Curve, misfit: float) -> str:
+    def _status_of(self, home: Home, run: Curve, misfit: float) -> str:
         if misfit > self.settings.max_misfit:
             return "bad_misfit"
-        return "misleading" if self._correction(home, run).misleads else "ok"
-
-
-def _stage_of(home: _Home, run: Curve) -> _Stage:
-    return home, kind_of(run.recipe), stage_of(run.fraction_seen or 0.0)
+        return "misleading" if self._back.correction(home, run).misleads else "ok"
 
 
 def rank_of(family: Family, recipe: Recipe | None) -> int:
@@ -404,8 +376,4 @@ def point_about(recipe: Recipe | None, settings: Mapping[str, Any], response: Re
     return point_of(recipe, {}, response.log_final(recipe))
 
 
-_Home = tuple[int, tuple[str, ...]]
-"""A family's position and the controls that its runs are told apart by."""
-_Stage = tuple[_Home, Kind, float]
-"""Where references are looked back on: a family, a size and length, and a t̂."""
 _Block = tuple[list[int], FloatArray, FloatArray, tuple[float, ...]]

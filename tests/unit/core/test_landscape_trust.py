@@ -87,7 +87,7 @@ def test_longer_runs_than_the_references_keep_their_landscape():
     target = surrogate_curve(recipe(tau=0.2, n_params=8e6), until=0.2)
     model = CollapseModel.fit(references)
     model.forecast_many([target, surrogate_curve(recipe(tau=0.4, n_params=8e6), until=0.2)], rng)
-    assert set(model._trusts._known.values()) <= {Trust()}
+    assert set(model._back._trusts._known.values()) <= {Trust()}
 
 
 def test_the_noise_of_an_end_counts_once_where_curves_and_landscape_meet():
