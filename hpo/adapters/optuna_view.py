@@ -31,6 +31,7 @@ from hpo.adapters.optuna_trials import AnyTrial, Follower, FunctionError, Horizo
 from hpo.core.curve import Curve
 from hpo.core.decision import Decision, StoppingSettings, SweepState, decide, is_decided_early
 from hpo.core.model import CollapseModel
+from hpo.core.ranks import pooled
 from hpo.core.references import Reference, is_reference
 from hpo.core.rivals import probability_lowest
 from hpo.core.usual_rise import without_usual_rise
@@ -247,9 +248,14 @@ class StudyView:
         if not rivals and not others:
             return None
         try:
-            law = self._references.model_for(curve.family).joint_law([curve, *others], rivals, noise)
+            model = self._references.model_for(curve.family)
+            law = model.joint_law([curve, *others], rivals, noise)
             base = float(law.level.min()) if best is None else best
-            return probability_lowest(law, self.scale.worse_by(base, self.settings.margin) - base)
+            threshold = self.scale.worse_by(base, self.settings.margin)
+            jointly = probability_lowest(law, threshold - base)
+            if jointly is None or best is None:
+                return jointly
+            return pooled(jointly, model.chance_by_rank(curve, threshold))
         except (ValueError, ArithmeticError):
             return None
 

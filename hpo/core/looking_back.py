@@ -13,6 +13,7 @@ from hpo.core.hindsight import Correction, Hindsight, correction_of, hindsight_o
 from hpo.core.landscape_trust import LandscapeOf, Trust, left_out, trust_of
 from hpo.core.outsider import FIRST, distance, widened
 from hpo.core.posterior import Alignment
+from hpo.core.ranks import chance_by_rank
 from hpo.core.references import Family
 from hpo.core.remembered import Remembered
 from hpo.core.shape import ShapeSettings
@@ -47,6 +48,10 @@ class LookingBack:
         """Return how far a landscape, which lives as long as this, is believed for a run that has got so far."""
         stage = _stage(home, run)
         return self._trusts.get((id(landscape[0]), *stage), lambda: trust_of(left_out(*self._at(stage), landscape)))
+
+    def chance_by_rank(self, home: Home, run: Curve, level: float, best: float) -> float | None:
+        """Return the probability by rank that a run whose forecast is ``level`` ends below ``best`` (:mod:`hpo.core.ranks`)."""
+        return chance_by_rank(*self._at(_stage(home, run)), level, best)
 
     def scales(self, home: Home, runs: Sequence[Curve], aligned: Alignment) -> FloatArray:
         """Return each run's own scale, wider where it stands apart from all references (:mod:`hpo.core.outsider`)."""

@@ -146,6 +146,16 @@ class CollapseModel:
         status = {**found.status, **dict.fromkeys(ended, "complete")}
         return self._with_landscape([*curves, *(f.run for f in finished)], Found(whole, status, about)).law
 
+    def chance_by_rank(self, curve: Curve, best: float) -> float | None:
+        """Return the probability that a run ends below ``best``, on the model's scale, by ranks alone, None without enough.
+
+        See :mod:`hpo.core.ranks`.
+        """
+        law, home = self._align([curve]).law, self._home_of(curve)
+        if home is None or curve.is_complete or not law.members:
+            return None
+        return self._back.chance_by_rank(home, curve, float(law.level[0]), best)
+
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict with a ``schema`` number."""
         return {
