@@ -10,8 +10,9 @@ left (:mod:`hpo.core.shape`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,9 @@ from hpo.core.recipe import Recipe, share_schedule
 from hpo.core.response_kernel import Kernel, fit_kernel
 
 FloatArray = NDArray[np.float64]
-MIN_RUNS = 5
-MIN_RUNS_OF_ONE_RATE = 3
+MIN_RUNS = 3
+ENOUGH = 5
+"""Runs from which on a kernel holds for rates beyond all of theirs, and a rate has a law of its own among others."""
 SAME_SIZE = 0.05
 Sample = tuple[Recipe, FloatArray]
 
@@ -58,6 +60,8 @@ class ResponseMean:
         Root mean square of the fit's errors of log L.
     rates : tuple of float or None
         The peak rates it holds for; None: all.
+    between : tuple of float
+        The lowest and the highest peak rate it holds for.
     """
 
     form: Kernel | MultiPowerLaw | Blend
@@ -66,6 +70,7 @@ class ResponseMean:
     longest: float
     rms: float
     rates: tuple[float, ...] | None = None
+    between: tuple[float, float] = (0.0, math.inf)
 
     def covers(self, recipe: Recipe | None) -> bool:
         """True if the constants hold for a run: its rate, steps and schedule known, and all as in the fit (within 5 %)."""
@@ -75,7 +80,12 @@ class ResponseMean:
             and _close(recipe.n_params, self.n_params)
             and _close(recipe.batch_tokens, self.batch_tokens)
             and (self.rates is None or any(_close(recipe.lr, rate) for rate in self.rates))
+            and self._is_between(recipe.lr)
         )
+
+    def _is_between(self, lr: float | None) -> bool:
+        low, high = self.between
+        return lr is not None and low * (1.0 - SAME_SIZE) <= lr <= high * (1.0 + SAME_SIZE)
 
     def begins(self, recipe: Recipe) -> float:
         """Return the fraction of training from which on it may hold for a run."""
@@ -103,7 +113,8 @@ def fit_responses(samples: Sequence[Sample]) -> list[ResponseMean]:
     ----------
     samples : sequence of (recipe, log_loss)
         ``log_loss`` has shape (len(GRID),); NaN where a run was not logged. At least :data:`MIN_RUNS` runs of one size and
-        batch (within 5 %), with more than one peak rate or schedule among them; fewer do, of one peak rate.
+        batch (within 5 %), with more than one schedule among them; :data:`ENOUGH`, if they differ in peak rate only. Of fewer
+        with several rates one that holds between these: beyond them, few runs say nothing of what a rate does.
     """
     runs = [(recipe, y) for recipe, y in samples if has_rate(recipe) and np.isfinite(y[-1])]
     if not runs or not are_alike([recipe for recipe, _ in runs]):
@@ -113,23 +124,28 @@ def fit_responses(samples: Sequence[Sample]) -> list[ResponseMean]:
         rate = next((known for known in by_rate if _close(known, recipe.lr)), recipe.lr or 0.0)
         by_rate.setdefault(rate, []).append((recipe, y))
     if len(by_rate) == 1:
-        law = _law_of(runs, MIN_RUNS_OF_ONE_RATE)
+        law = _law_of(runs, MIN_RUNS)
         return [] if law is None else [_mean(*law, runs, tuple(by_rate))]
-    if len(runs) < MIN_RUNS:
+    if len(runs) < (MIN_RUNS if _differ_in_schedule(runs) else ENOUGH):
         return []
     kernel, rms = fit_kernel(*_columns(runs))
-    laws = [(rate, law) for rate, own in by_rate.items() if (law := _law_of(own, MIN_RUNS)) is not None]
+    laws = [(rate, law) for rate, own in by_rate.items() if (law := _law_of(own, ENOUGH)) is not None]
     blend = Blend(kernel, tuple((rate, law) for rate, (law, _) in laws))
     worst = max((rms, *(rms_of_law for _, (_, rms_of_law) in laws)))
     blended = [_mean(blend, worst, runs, tuple(rate for rate, _ in laws))] if laws else []
-    return [*blended, _mean(kernel, rms, runs, None)]
+    known = (0.0, math.inf) if len(runs) >= ENOUGH else (min(by_rate), max(by_rate))
+    return [*blended, replace(_mean(kernel, rms, runs, None), between=known)]
 
 
 def _law_of(runs: Sequence[Sample], least: int) -> tuple[MultiPowerLaw, float] | None:
     """Return the law of runs of one rate and its errors, None for too few runs or schedules."""
-    if len(runs) < least or all(share_schedule(runs[0][0], recipe) for recipe, _ in runs):
+    if len(runs) < least or not _differ_in_schedule(runs):
         return None
     return fit_multi_power_law(*_columns(runs))
+
+
+def _differ_in_schedule(runs: Sequence[Sample]) -> bool:
+    return not all(share_schedule(runs[0][0], recipe) for recipe, _ in runs)
 
 
 def _columns(runs: Sequence[Sample]) -> tuple[list[Recipe], FloatArray]:

@@ -57,6 +57,13 @@ def test_runs_of_one_rate_have_the_multi_power_law_from_three_on():
     assert fit_responses(runs[:2]) == []
 
 
+def test_few_runs_of_several_rates_have_a_kernel_between_these():
+    (made,) = fit_responses([FOUR_A_RATE[0], *FOUR_A_RATE[5:7]])
+    assert made.covers(recipe(7e-4, sched=SCHEDULES[3]))
+    assert not made.covers(recipe(2e-3))
+    assert not made.covers(recipe(1e-4))
+
+
 def test_a_level_is_told_for_the_longest_reference_at_most():
     (made,) = fit_responses(FOUR_A_RATE)
     assert made.log_final(recipe(n_steps=60_000)) == pytest.approx(made.log_final(recipe(n_steps=15_000)), abs=2e-3)
@@ -83,12 +90,13 @@ def test_runs_of_another_size_or_batch_or_without_rate_or_steps_are_not_covered(
 @pytest.mark.parametrize(
     "runs",
     [
-        [FOUR_A_RATE[0], *FOUR_A_RATE[4:7]],
+        FOUR_A_RATE[3:5],
+        FOUR_A_RATE[::4],
         [sample(recipe())] * 6,
         [*FOUR_A_RATE, (replace(recipe(), n_params=5e8), FOUR_A_RATE[0][1])],
         [],
     ],
-    ids=["too few", "all alike", "two sizes", "none"],
+    ids=["too few", "too few of one schedule", "all alike", "two sizes", "none"],
 )
 def test_runs_that_do_not_suit_it_give_none(runs):
     assert fit_responses(runs) == []
