@@ -31,7 +31,7 @@ from hpo.core.model_settings import ModelSettings
 from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
 from hpo.core.prefix import prefixes_of
 from hpo.core.recipe import Recipe
-from hpo.core.references import Family, Reference, families_of, has_label, is_reference
+from hpo.core.references import Family, Reference, families_of, has_label, is_reference, typical_unit
 from hpo.core.remembered import Remembered
 from hpo.core.response import ResponseMean
 from hpo.core.rivals import Finished
@@ -213,11 +213,11 @@ class CollapseModel:
         mean, spread = landscape.prior(points)
         doubt = np.sqrt([self._doubt(landscape, run) for run in runs])
         apart = distances([kind_of(run.recipe) for run in runs], self._kinds)
-        spread = spread * np.outer(doubt, doubt) + drift_apart(landscape.rates(points), apart)
+        spread = spread * np.outer(doubt, doubt) + drift_apart(landscape.rates(points), apart, landscape.unit)
         spread -= np.diag(np.minimum(noise, (doubt * landscape.noise) ** 2))
-        level, after = update(level, before - np.diag(noise), mean, spread)
+        level, after = update(level, before - np.diag(noise), mean, spread, landscape.unit)
         after += np.diag(noise)
-        return level, after + kept_level(before, after, apart)
+        return level, after + kept_level(before, after, apart, landscape.unit)
 
     def landscape_of(
         self, recipes: Sequence[Recipe | None], family: str, metric: Metric
@@ -233,7 +233,8 @@ class CollapseModel:
         if key not in self._landscapes:
             runs = self._runs_of(family, metric, response)
             finals = metric.to_model([r.final_loss for r in runs])
-            self._landscapes[key] = fit_landscape([point_about(r.recipe, r.settings, response) for r in runs], finals)
+            unit = typical_unit(runs, is_joined=False) if response is None else response.unit
+            self._landscapes[key] = fit_landscape([point_about(r.recipe, r.settings, response) for r in runs], finals, unit)
         return self._landscapes[key], response
 
     def _runs_of(self, family: str, metric: Metric, response: ResponseMean | None) -> list[Reference]:
@@ -375,7 +376,7 @@ def point_about(recipe: Recipe | None, settings: Mapping[str, Any], response: Re
     """Return a run's place in the landscape; with a response mean that covers it, its recipe says all that matters."""
     if response is None or recipe is None or not response.covers(recipe):
         return point_of(recipe, settings if response is None else {})
-    return point_of(recipe, {}, response.log_final(recipe))
+    return point_of(recipe, {}, response.final(recipe))
 
 
 _Home = tuple[int, tuple[str, ...]]

@@ -27,6 +27,7 @@ from hpo.core.shape import NODES, Shape, ShapeSettings, common_controls, residua
 from hpo.core.shape_fit import Kin, fit_shape
 from hpo.core.surrogate import FIT_FROM as SURROGATE_FROM
 from hpo.core.surrogate import Surrogate, fit_surrogate_to, surrogate_mean
+from hpo.core.unit import rounded, unit_of
 
 FloatArray = NDArray[np.float64]
 OWN_SHAPE = 4
@@ -34,7 +35,7 @@ SAME_CONTROL = 0.05
 CARRIED_FROM = 0.05
 """t̂ from which on a reference that is logged later, or is in its burn-in, is continued along the response mean."""
 MAX_RESPONSE_RMS = 0.02
-"""A response mean that misses its own references by more than this (rms of log loss) joins no schedules."""
+"""A response mean that misses its own references by more than this (rms) joins no schedules."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,7 @@ class Family:
     settings: ShapeSettings
     response: ResponseMean | None = None
     kin: tuple[Family, ...] = ()
+    unit: float = 1.0
 
     @property
     def name(self) -> str:
@@ -169,7 +171,7 @@ class Family:
     def mean_curve(self, recipe: Recipe | None, fractions: FloatArray) -> FloatArray:
         """Return m(t̂) of a run, known before any shape is fitted: zero at t̂ = 1."""
         if self.response is not None and recipe is not None:
-            return self.response.log_shape(recipe, fractions)
+            return self.response.shape(recipe, fractions)
         if self.surrogate is not None:
             return surrogate_mean(self.surrogate, recipe, fractions)
         return np.zeros_like(fractions)
@@ -232,7 +234,9 @@ class Family:
             residuals = np.stack([self._past_burn_in(r) for r in self.references])
             means = np.stack([self._mean_between_points(r) for r in self.references])
             noises = [r.noise for r in self.references]
-            self._shapes[controls] = fit_shape(residuals, self._coordinates, controls, self.settings, means, noises, self._kin)
+            self._shapes[controls] = fit_shape(
+                residuals, self._coordinates, controls, self.settings, means, noises, self._kin, self.unit
+            )
         return self._shapes[controls]
 
     @cached_property
@@ -302,9 +306,21 @@ def families_of(references: Sequence[Reference], settings: ShapeSettings) -> tup
     return (*joined, *(f for group in by_label for f in _by_schedule(group, settings)))
 
 
+def typical_unit(references: Sequence[Reference], is_joined: bool) -> float:
+    """Return the unit of the scale on which references of one metric count (:mod:`hpo.core.unit`).
+
+    Of a log, only references that one law describes tell it; those of a study may fall by anything.
+    """
+    if not references or not (is_joined or references[0].metric.transform == "identity"):
+        return 1.0
+    found = unit_of([r.residuals for r in references], NODES)
+    return found if references[0].metric.transform == "identity" else rounded(found)
+
+
 def _by_schedule(group: Sequence[Reference], settings: ShapeSettings) -> list[Family]:
     """Return one label's families of one schedule each, every one with the others as kin."""
-    alone = [Family(tuple(g), settings) for g in _grouped(group, lambda a, b: _same_schedule(a.recipe, b.recipe))]
+    unit = typical_unit(group, is_joined=False)
+    alone = [Family(tuple(g), settings, unit=unit) for g in _grouped(group, lambda a, b: _same_schedule(a.recipe, b.recipe))]
     return [replace(one, kin=tuple(k for k in alone if k is not one)) for one in alone]
 
 
@@ -315,18 +331,18 @@ def _of_one_size(group: Sequence[Reference]) -> list[list[Reference]]:
 
 def _joined(group: Sequence[Reference], settings: ShapeSettings) -> list[Family]:
     """Return the families of all schedules, one for each response mean that fits the group well enough."""
-    if group[0].metric.transform != "log":
-        return []
-    means = fit_responses([(r.recipe, _log_losses(r)) for r in group if r.recipe is not None])
-    usable = [mean for mean in means if mean.rms <= MAX_RESPONSE_RMS]
-    return [Family(tuple(r for r in group if mean.covers(r.recipe)), settings, mean) for mean in usable]
+    unit = typical_unit(group, is_joined=True)
+    means = fit_responses([(r.recipe, _levels(r)) for r in group if r.recipe is not None], unit)
+    logs = unit if group[0].metric.transform != "identity" else 1.0  # no unit makes a bad fit of a log a good one
+    usable = [mean for mean in means if mean.rms * max(logs, 1.0) <= MAX_RESPONSE_RMS]
+    return [Family(tuple(r for r in group if mean.covers(r.recipe)), settings, mean, unit=unit) for mean in usable]
 
 
-def _log_losses(reference: Reference) -> FloatArray:
-    """Return log L at the response mean's grid, NaN before the run's first point and far from any."""
+def _levels(reference: Reference) -> FloatArray:
+    """Return y at the response mean's grid, NaN before the run's first point and far from any."""
     known = np.isfinite(reference.residuals)
     nodes, rows = np.append(NODES[known], 1.0), np.append(reference.residuals[known], 0.0)
-    inside = np.interp(np.log(GRID), np.log(nodes), rows) + np.log(reference.final_loss)
+    inside = np.interp(np.log(GRID), np.log(nodes), rows) + float(reference.metric.to_model(reference.final_loss))
     logged = reference.noise.fractions
     near = np.ones(GRID.size, dtype=bool) if logged.size == 0 else _distance(GRID, logged) <= 0.5 * np.gradient(GRID)
     near[-1] = True  # the final value is known

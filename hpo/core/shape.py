@@ -59,7 +59,7 @@ class ShapeSettings:
     Attributes
     ----------
     brownian_sd : float
-        Prior sd of a run's misfit, per unit of √(−log t̂), on the model's scale (log loss).
+        Prior sd of a run's misfit, per unit of √(−log t̂), of log loss (:mod:`hpo.core.unit`).
     covariance_weight : float
         Prior weight of the Brownian covariance, in references; infinite: the references teach no covariance.
     scale_weight : float
