@@ -18,12 +18,13 @@ from hpo.core.bad_reports import without_bad_reports
 from hpo.core.coordinates import Coordinates, coordinates_of
 from hpo.core.curve import N_BINS, Curve
 from hpo.core.divergence import has_risen
+from hpo.core.family_controls import SAME_CONTROL, Teaching
 from hpo.core.learning_rate import GRID
 from hpo.core.metric import Metric
 from hpo.core.noise import CurveNoise
 from hpo.core.recipe import Recipe, recipe_from_dict, share_schedule
 from hpo.core.response import ResponseMean, are_alike, fit_responses
-from hpo.core.shape import NODES, Shape, ShapeSettings, common_controls, residuals_at_nodes
+from hpo.core.shape import NODES, Shape, ShapeSettings, residuals_at_nodes
 from hpo.core.shape_fit import Kin, fit_shape
 from hpo.core.surrogate import FIT_FROM as SURROGATE_FROM
 from hpo.core.surrogate import Surrogate, fit_surrogate_to, surrogate_mean
@@ -31,7 +32,6 @@ from hpo.core.unit import rounded, unit_of
 
 FloatArray = NDArray[np.float64]
 OWN_SHAPE = 4
-SAME_CONTROL = 0.05
 CARRIED_FROM = 0.05
 """t̂ from which on a reference that is logged later, or is in its burn-in, is continued along the response mean."""
 MAX_RESPONSE_RMS = 0.02
@@ -209,24 +209,12 @@ class Family:
         return self.fit(self.controls_for(runs))
 
     def controls_for(self, runs: Sequence[Coordinates]) -> tuple[str, ...]:
-        """Return what both the references and ``runs`` know and the settings use.
-
-        Where τ differs among the references only as their lengths do (one learning rate), what lengths do would be taken for
-        τ's: the decay rate ηλ/B, which they have alike, stands for it then.
-        """
-        known = common_controls([self._common, *runs], self.settings)
-        if "log_tau" not in known or self._tells_tau or any("log_rate" not in run.controls for run in [self._common, *runs]):
-            return known
-        return tuple("log_rate" if name == "log_tau" else name for name in known)
+        """Return what runs are told apart by: see :mod:`hpo.core.family_controls`."""
+        return self._teaching.controls_for(runs, self.settings)
 
     @cached_property
-    def _tells_tau(self) -> bool:
-        """True if τ differs among the references other than with length and size, as far as all tell these."""
-        names = [c for c in ("log_tau", "log_tpp", "log_n") if c in self._common.controls]
-        rows = np.array([[run.controls[c] for c in names] for run in self._coordinates])
-        sides = np.column_stack((np.ones(len(rows)), rows[:, 1:]))
-        left = rows[:, 0] - sides @ np.linalg.lstsq(sides, rows[:, 0], rcond=None)[0]
-        return bool(np.ptp(left) > SAME_CONTROL)
+    def _teaching(self) -> Teaching:
+        return Teaching(self._coordinates)
 
     def fit(self, controls: tuple[str, ...]) -> Shape:
         """Return the shape for the given controls; fitted once."""
@@ -253,13 +241,6 @@ class Family:
     @cached_property
     def _coordinates(self) -> tuple[Coordinates, ...]:
         return tuple(coordinates_of(r.recipe) for r in self.references)
-
-    @cached_property
-    def _common(self) -> Coordinates:
-        """What all references know, as one run's coordinates."""
-        first, *others = self._coordinates
-        controls = {c: x for c, x in first.controls.items() if all(c in run.controls for run in others)}
-        return Coordinates(controls, first.schedule if all(run.schedule is not None for run in others) else None)
 
     @cached_property
     def _shapes(self) -> dict[tuple[str, ...], Shape]:

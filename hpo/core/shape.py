@@ -49,7 +49,10 @@ NEGLIGIBLE = 1e-6
 leave counts as each trial's own."""
 REMEMBERED_BINS = 16
 REMEMBERED_RUNS = 128
-CONTROLS = ("log_tau", "log_tpp", "log_n")
+CONTROLS = ("log_tau", "log_lr", "log_tpp", "log_length", "log_n")
+INSTEAD = {"log_lr": "log_tau", "log_length": "log_tpp"}
+"""What stands for another control that is not known, in runs whose schedule is but a name: the learning rate for τ, the number
+of steps for TPP. (Runs whose schedule is known have a response mean, or are a study's: see :mod:`hpo.core.amplitude`.)"""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,8 @@ class ShapeSettings:
         ("log_tpp", 3.0),
         ("log_n", 1.0),
         ("log_rate", 3.0),
+        ("log_lr", 3.0),
+        ("log_length", 3.0),
     )
     schedule_sd: float = 2.0
     schedule_effects: float = 1.0
@@ -140,8 +145,10 @@ def common_controls(runs: Sequence[Coordinates], settings: ShapeSettings) -> tup
     Not τ where a schedule is unknown: its effect is one under a schedule, and would only explain the schedules' differences.
     """
     used = dict(settings.effect_sd)
-    scheduled = all(run.schedule is not None for run in runs)
-    known = (name for name in CONTROLS if used.get(name) and all(name in run.controls for run in runs))
+    scheduled = all(run.is_scheduled for run in runs)
+    named = scheduled and any(run.label for run in runs)
+    known = [name for name in CONTROLS if used.get(name) and all(name in run.controls for run in runs)]
+    known = [name for name in known if name not in INSTEAD or (named and INSTEAD[name] not in known)]
     return tuple(name for name in known if scheduled or name != "log_tau")
 
 
