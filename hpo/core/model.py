@@ -31,7 +31,7 @@ from hpo.core.model_settings import ModelSettings
 from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
 from hpo.core.prefix import prefixes_of
 from hpo.core.recipe import Recipe
-from hpo.core.references import Family, Reference, families_of, has_label, is_reference, typical_unit
+from hpo.core.references import Family, Reference, families_of, has_label, is_reference, mixed_families_of, typical_unit
 from hpo.core.remembered import Remembered
 from hpo.core.response import ResponseMean
 from hpo.core.rivals import Finished
@@ -52,6 +52,7 @@ class CollapseModel:
         self.settings = settings or ModelSettings()
         self.references = tuple(references)
         self.families = families_of(self.references, self.settings.shape)
+        self._every_family = (*self.families, *mixed_families_of(self.references, self.settings.shape))
         self._landscapes: dict[tuple[str, Metric, ResponseMean | None], Landscape | None] = {}
         self._kinds = {kind_of(r.recipe) for r in self.references}
         self._last: tuple[tuple[Curve, ...], Found] | None = None
@@ -83,20 +84,22 @@ class CollapseModel:
         """Return the family a curve belongs to, None if there is none.
 
         The references of its own schedule, if they span its controls; else those of all schedules joined by a response mean,
-        if there is one, rather by one of its own rate; else those of its own schedule after all.
+        if there is one, rather by one of its own rate; else those of its own schedule after all. None for a run that has none
+        of these: it may still be forecast from what all schedules have in common, widely.
         """
         home = self._home_of(curve)
-        return None if home is None else self.families[home[0]]
+        return None if home is None or home[0] >= len(self.families) else self.families[home[0]]
 
     def _home_of(self, curve: Curve) -> _Home | None:
         return self._homes.get((curve.family, curve.metric, curve.recipe), lambda: self._find_home(curve))
 
     def _find_home(self, curve: Curve) -> _Home | None:
-        matches = [k for k, f in enumerate(self.families) if f.accepts(curve.family, curve.metric, curve.recipe)]
+        every = self._every_family
+        matches = [k for k, f in enumerate(every) if f.accepts(curve.family, curve.metric, curve.recipe)]
         if not matches:
             return None
-        best = max(matches, key=lambda k: (rank_of(self.families[k], curve.recipe), len(self.families[k].references)))
-        return best, self.families[best].controls_for([coordinates_of(curve.recipe)])
+        best = max(matches, key=lambda k: (rank_of(every[k], curve.recipe), len(every[k].references)))
+        return best, every[best].controls_for([coordinates_of(curve.recipe)])
 
     def forecast(self, curve: Curve) -> Forecast:
         """Return the forecast of one run by itself."""
@@ -233,7 +236,7 @@ class CollapseModel:
         if key not in self._landscapes:
             runs = self._runs_of(family, metric, response)
             finals = metric.to_model([r.final_loss for r in runs])
-            unit = typical_unit(runs, is_joined=False) if response is None else response.unit
+            unit = typical_unit(runs, self.settings.shape) if response is None else response.unit
             self._landscapes[key] = fit_landscape([point_about(r.recipe, r.settings, response) for r in runs], finals, unit)
         return self._landscapes[key], response
 
@@ -262,7 +265,7 @@ class CollapseModel:
         return self._hindsights.get(about, lambda: self._look_back(*about))
 
     def _look_back(self, home: _Home, kind: Kind, stage: float) -> tuple[Hindsight, Correction]:
-        family = self.families[home[0]]
+        family = self._every_family[home[0]]
         kin = [(one.shape_for([]), one.references) for one in family.kin]
         known = hindsight_of([(family.fit(home[1]), family.references), *kin], kind, stage)
         return known, correction_of(known) if np.isfinite(self.settings.shape.covariance_weight) else Correction()
@@ -329,7 +332,7 @@ class CollapseModel:
 
     def _align_group(self, home: _Home, members: list[int], curves: Sequence[Curve], found: Found) -> list[_Block]:
         """Return one group's joint law without the runs that cannot be judged; note statuses and misfits."""
-        family, controls = self.families[home[0]], home[1]
+        family, controls = self._every_family[home[0]], home[1]
         shape = family.fit(controls)
         made = prefixes_of([curves[i] for i in members], family, shape)
         for i in members:
@@ -369,7 +372,7 @@ def rank_of(family: Family, recipe: Recipe | None) -> int:
     """Return how well a family suits a run that it accepts: see :meth:`CollapseModel.family_of`."""
     if family.response is not None:
         return 1 if family.response.rates is None else 2
-    return 3 if family.spans(recipe) else 0
+    return -1 if family.is_mixed else 3 if family.spans(recipe) else 0
 
 
 def point_about(recipe: Recipe | None, settings: Mapping[str, Any], response: ResponseMean | None) -> Point:

@@ -34,6 +34,8 @@ FloatArray = NDArray[np.float64]
 OWN_SHAPE = 4
 CARRIED_FROM = 0.05
 """t̂ from which on a reference that is logged later, or is in its burn-in, is continued along the response mean."""
+MIXED_SCHEDULE_SD = 20.0
+"""Prior sd of a schedule's own curve, in multiples of a run's misfit, where no mean tells it."""
 MAX_RESPONSE_RMS = 0.02
 """A response mean that misses its own references by more than this (rms) joins no schedules."""
 
@@ -119,6 +121,7 @@ class Family:
     """References that one shape is fitted to: one metric and label, and one schedule unless ``response`` joins them all.
 
     ``kin`` are the same label's other schedules: how much one run strays from its schedule's curve is estimated together.
+    ``is_mixed``: of all schedules, though nothing but their likeness joins them.
     """
 
     references: tuple[Reference, ...]
@@ -126,13 +129,14 @@ class Family:
     response: ResponseMean | None = None
     kin: tuple[Family, ...] = ()
     unit: float = 1.0
+    is_mixed: bool = False
 
     @property
     def name(self) -> str:
         """Label, schedule and metric in words."""
         first = self.references[0]
         schedule = "no schedule" if first.recipe is None else str(first.recipe.schedule)
-        within = "all schedules" if self.response is not None else schedule
+        within = "all schedules" if self.response is not None or self.is_mixed else schedule
         return " · ".join(part for part in (first.family, within, first.metric.name) if part)
 
     def accepts(self, family: str, metric: Metric, recipe: Recipe | None) -> bool:
@@ -140,6 +144,8 @@ class Family:
         first = self.references[0]
         if not self.has_label(family, metric):
             return False
+        if self.is_mixed:
+            return coordinates_of(recipe).is_scheduled
         return self.response.covers(recipe) if self.response is not None else _same_schedule(recipe, first.recipe)
 
     def spans(self, recipe: Recipe | None) -> bool:
@@ -287,20 +293,37 @@ def families_of(references: Sequence[Reference], settings: ShapeSettings) -> tup
     return (*joined, *(f for group in by_label for f in _by_schedule(group, settings)))
 
 
-def typical_unit(references: Sequence[Reference], is_joined: bool) -> float:
+def mixed_families_of(references: Sequence[Reference], settings: ShapeSettings) -> tuple[Family, ...]:
+    """Return for each label and metric the family of all its references, for runs whose schedule none of them has.
+
+    Where no response mean joins schedules, how far one's curve is from another's is not known: the forecast is as wide as that.
+    """
+    if settings.mean != "response" or settings.schedule_sd == 0:
+        return ()
+    scheduled = [r for r in references if coordinates_of(r.recipe).is_scheduled]
+    loose = replace(settings, schedule_sd=MIXED_SCHEDULE_SD)
+    groups = [tuple(g) for g in _grouped(scheduled, lambda a, b: (a.family, a.metric) == (b.family, b.metric))]
+    return tuple(Family(g, loose, unit=typical_unit(g, loose), is_mixed=True) for g in groups)
+
+
+def typical_unit(references: Sequence[Reference], settings: ShapeSettings, is_joined: bool = False) -> float:
     """Return the unit of the scale on which references of one metric count (:mod:`hpo.core.unit`).
 
-    Of a log, only references that one law describes tell it; those of a study may fall by anything.
+    Of a log, only references tell it that one law describes or whose controls are known; those of a study may fall by anything.
     """
-    if not references or not (is_joined or references[0].metric.transform == "identity"):
+    if not references:
+        return 1.0
+    has_log = references[0].metric.transform != "identity"
+    teaching = Teaching(tuple(coordinates_of(r.recipe) for r in references))
+    if has_log and not is_joined and not teaching.controls_for([], settings):
         return 1.0
     found = unit_of([r.residuals for r in references], NODES)
-    return found if references[0].metric.transform == "identity" else rounded(found)
+    return rounded(found) if has_log else found
 
 
 def _by_schedule(group: Sequence[Reference], settings: ShapeSettings) -> list[Family]:
     """Return one label's families of one schedule each, every one with the others as kin."""
-    unit = typical_unit(group, is_joined=False)
+    unit = typical_unit(group, settings)
     alone = [Family(tuple(g), settings, unit=unit) for g in _grouped(group, lambda a, b: _same_schedule(a.recipe, b.recipe))]
     return [replace(one, kin=tuple(k for k in alone if k is not one)) for one in alone]
 
@@ -312,7 +335,7 @@ def _of_one_size(group: Sequence[Reference]) -> list[list[Reference]]:
 
 def _joined(group: Sequence[Reference], settings: ShapeSettings) -> list[Family]:
     """Return the families of all schedules, one for each response mean that fits the group well enough."""
-    unit = typical_unit(group, is_joined=True)
+    unit = typical_unit(group, settings, is_joined=True)
     means = fit_responses([(r.recipe, _levels(r)) for r in group if r.recipe is not None], unit)
     logs = unit if group[0].metric.transform != "identity" else 1.0  # no unit makes a bad fit of a log a good one
     usable = [mean for mean in means if mean.rms * max(logs, 1.0) <= MAX_RESPONSE_RMS]

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.core.coordinates import SCHEDULE_GRID, Coordinates, coordinates_of
+from hpo.core.coordinates import Coordinates, coordinates_of
 from hpo.core.curve import BIN_EDGES, Curve
 from hpo.core.leave_out import LeaveOut
 from hpo.core.noise import FamilyNoise
@@ -365,10 +365,9 @@ def _template_weight(sums: FloatArray, template_sd: float) -> float:
 
 
 def _stacked(runs: Sequence[Coordinates], controls: tuple[str, ...], centre: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return centred controls, shape (n, n_controls), and schedules' values, shape (n, 20): far from all others if unknown."""
-    unknown = np.full_like(SCHEDULE_GRID, 10.0)
+    """Return centred controls, shape (n, n_controls), and schedules' values, shape (n, 20)."""
     values = np.array([[run.controls[c] for c in controls] for run in runs], dtype=np.float64).reshape(len(runs), -1)
-    return values - centre, np.stack([unknown if run.schedule is None else run.schedule for run in runs])
+    return values - centre, np.stack([run.place for run in runs])
 
 
 def _kernel(

@@ -19,7 +19,7 @@ TYPICAL_FALL = 0.2
 FALLS_FROM = 0.1
 SHARE = 0.75
 """Quantile of the references' falls that is typical of them: in a study some runs learn nothing."""
-NEARLY = 1.5
+NEARLY = 1.6
 """Factor up to which a unit counts as 1: a prior need not be more exact."""
 
 

@@ -59,3 +59,21 @@ def test_rates_under_a_name_are_told_apart(decay):
         found = model.forecast(run(lr, 1600, until=0.3))
         assert found.final_loss == pytest.approx(3.0, rel=0.003)
         assert found.lower < 3.0 < found.upper
+
+
+def test_names_borrow_from_each_other_what_rates_do_and_a_new_name_is_told_its_own_way():
+    bends = {"a": -0.06, "b": -0.08, "c": -0.1, "new": -0.09}
+
+    def run(name, lr, until=1.0):
+        made = Recipe(schedule=unknown_schedule(name), lr=lr, total_steps=1000.0)
+        t = np.arange(1, int(200 * until) + 1) / 200
+        values = 3.0 * np.exp(0.06 * (1.0 - t) * np.log(lr / 1e-3)) * t ** bends[name]
+        return Curve.from_points(t * 1000, values, horizon=1000, recipe=made, run_id=f"{name}{lr}", metric=Metric(end="last"))
+
+    model = CollapseModel.fit([run(name, lr) for name in "abc" for lr in RATES])
+    own, new = (model.forecast(run(name, 1.4e-3, until=0.3)) for name in ("b", "new"))
+    assert own.final_loss == pytest.approx(3.0, rel=0.002)
+    assert new.lower < 3.0 < new.upper
+    assert new.level_sd > 3 * own.level_sd
+    for lr in RATES:
+        assert model.forecast(run("new", lr, until=0.3)).final_loss == pytest.approx(3.0, rel=0.025)
