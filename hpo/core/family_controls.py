@@ -18,7 +18,7 @@ from hpo.core.coordinates import Coordinates
 from hpo.core.shape import ShapeSettings, common_controls
 
 SAME_CONTROL = 0.05
-FEWEST_OF_NAME, WIDEST_SWEEP = 3, 2.5
+FEWEST_OF_NAME, WIDEST_SWEEP = 3, 4.0
 """References whose schedules are but names tell effects from so many on, and of the learning rate within so many e-folds."""
 _OF_RATES = ("log_tau", "log_lr")
 
