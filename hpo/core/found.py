@@ -1,9 +1,12 @@
-"""What an alignment of several runs has found: who is judged, their joint law, and what else is known of each."""
+"""What an alignment of several runs has found: who is judged, their joint law, and what else is known of each.
+
+The law may hold runs whose status is ``misleading``, until it is known whether what settings say mends that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,11 @@ class Found:
     def ends(self) -> dict[int, float]:
         """Variance that the noise of each judged run's final value has in the law, by position."""
         return {i: self.about[i].get("end_sd", 0.0) ** 2 for i in self.law.members if i in self.about}
+
+    def without_misleading(self) -> Found:
+        """Return the same with nobody in the law whose curve misleads."""
+        keep = [k for k, i in enumerate(self.law.members) if self.status[i] != "misleading"]
+        return self if len(keep) == len(self.law.members) else replace(self, law=self.law.of_members(keep))
 
     def forecasts(self, curves: Sequence[Curve]) -> tuple[Forecast, ...]:
         """Return the runs' forecasts, in their order."""

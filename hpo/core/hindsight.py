@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +32,12 @@ STAGES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8)
 SLOPE_SD, SURE = 0.5, 1.4
 """Prior sd of the slope about 1, and by how many standard errors it must order the references better than a slope of 1."""
 PAIR_DOF = 4.0
+APART = 2.0
+"""Ends differ where they are this many sds of their noise apart."""
 _TAIL_DOF, _PASSES = 4.0, 30
 _MOST_UNEQUAL = (0.1, 1e4)
 _LEAST_VARIANCE, _NOTHING_KNOWN = 1e-12, 1e12
+_MOST_LEVERAGE = 0.95
 Fitted = tuple[Shape, Sequence[Reference]]
 """A shape and the references that it was fitted to, in their order."""
 
@@ -46,25 +49,30 @@ class Hindsight:
     Attributes
     ----------
     runs : tuple of Reference
-    final : ndarray
-        Their true final values.
+    final, noise : ndarray
+        Their true final values, and the variance of these values' noise.
     level, variance : ndarray
         What their curves say.
     """
 
     runs: tuple[Reference, ...]
     final: FloatArray
+    noise: FloatArray
     level: FloatArray
     variance: FloatArray
 
 
 @dataclass(frozen=True)
 class Correction:
-    """From a forecast's level to where such runs ended: ``ended + slope · (level − forecast)``."""
+    """From a forecast's level to where such runs ended: ``ended + slope · (level − forecast)``.
+
+    ``misleads`` is True where forecasts so corrected would surely have ordered the references worse than a coin.
+    """
 
     forecast: float = 0.0
     ended: float = 0.0
     slope: float = 1.0
+    misleads: bool = False
 
     def of(self, level: FloatArray) -> FloatArray:
         """Return corrected levels."""
@@ -85,20 +93,30 @@ def hindsight_of(shapes: Sequence[Fitted], kind: Kind, fraction: float) -> Hinds
     final = np.array([float(r.metric.to_model(r.final_loss)) for _, _, r in asked])
     chosen = np.argsort(final, kind="stable")[:: max(-(-len(asked) // MOST), 1)]
     found = np.array([_left_out(asked[k][0], asked[k][1], fraction) for k in chosen]).reshape(-1, 2)
-    return Hindsight(tuple(asked[k][2] for k in chosen), final[chosen], final[chosen] + found[:, 0], found[:, 1])
+    runs = tuple(asked[k][2] for k in chosen)
+    noise = np.array([run.noise.end for run in runs])
+    return Hindsight(runs, final[chosen], noise, final[chosen] + found[:, 0], found[:, 1])
 
 
 def correction_of(known: Hindsight) -> Correction:
     """Return the robust regression of final values on forecasts, none with too few references.
 
-    With a slope of 1, unless another one would have ordered the references better by more than chance:
-    where most runs are alike, a slope is what their noise makes of it, or a single run.
+    With a slope of 1, unless another one would have ordered the references better by more than chance, each corrected by the
+    others: where most runs are alike, a slope is what their noise makes of it, or a single run.
     """
     if known.final.size < FEWEST:
         return Correction()
-    shift, bent = _regression(known, 0.0), _regression(known, SLOPE_SD)
-    logs = [order_logs(known.final, one.of(known.level), known.variance) for one in (bent, shift)]
-    return bent if _surely_positive(logs[0] - logs[1]) else shift
+    (shift, told), (bent, told_bent) = _tried(known, 0.0), _tried(known, SLOPE_SD)
+    best, told = (bent, told_bent) if _surely_positive(told_bent - told) else (shift, told)
+    return replace(best, misleads=is_worse_than_chance(told, known.final, known.noise))
+
+
+def _tried(known: Hindsight, slope_sd: float) -> tuple[Correction, FloatArray]:
+    """Return a regression and :func:`order_logs` of the references by it, each without its own part in it."""
+    found, leverage = _regression(known, slope_sd)
+    level = found.of(known.level)
+    level = known.final - (known.final - level) / (1.0 - leverage)
+    return found, order_logs(known.final, level, known.variance)
 
 
 def order_logs(final: FloatArray, level: FloatArray, variance: FloatArray) -> FloatArray:
@@ -115,6 +133,20 @@ def order_logs(final: FloatArray, level: FloatArray, variance: FloatArray) -> Fl
     return np.where(sign != 0, np.log(np.maximum(special.stdtr(PAIR_DOF, sign * gap), 1e-300)), 0.0)
 
 
+def is_worse_than_chance(told: FloatArray, final: FloatArray, noise: FloatArray) -> bool:
+    """True if forecasts give less likelihood than a coin to the order of final values, by more than chance.
+
+    Parameters
+    ----------
+    told : ndarray, shape (n, n)
+        Of :func:`order_logs`.
+    final, noise : ndarray, shape (n,)
+        The final values and the variance of their noise: pairs that are not :data:`APART` do not count, their order is chance.
+    """
+    apart = np.abs(final[None, :] - final[:, None]) > APART * np.sqrt(noise[None, :] + noise[:, None])
+    return _surely_positive(np.where(apart, math.log(0.5) - told, 0.0))
+
+
 def _surely_positive(gains: FloatArray) -> bool:
     """True if the mean over pairs is above 0 by :data:`SURE` standard errors, told by leaving out run by run (jackknife).
 
@@ -129,10 +161,10 @@ def _surely_positive(gains: FloatArray) -> bool:
     return bool(gains.sum() / (n * (n - 1)) > SURE * error)
 
 
-def _regression(known: Hindsight, slope_sd: float) -> Correction:
-    """Return the regression with Student-t errors whose variance goes with the forecast's, by iterated weights.
+def _regression(known: Hindsight, slope_sd: float) -> tuple[Correction, FloatArray]:
+    """Return the regression with Student-t errors whose variance goes with the forecast's, and each run's leverage.
 
-    The slope has the prior N(1, slope_sd²).
+    By iterated weights. The slope has the prior N(1, slope_sd²).
     """
     relative = np.clip(known.variance / np.exp(np.mean(np.log(known.variance))), *_MOST_UNEQUAL)
     weights, slope = np.ones(known.final.size), 1.0
@@ -143,10 +175,11 @@ def _regression(known: Hindsight, slope_sd: float) -> Correction:
         free = max(float(weights.sum()) - 1.0, 1.0)
         variance = max(float(shares @ (gone - slope * off) ** 2) / free, _LEAST_VARIANCE)
         if slope_sd > 0:
-            told = float((shares * off) @ off) / variance
-            slope = (float((shares * off) @ gone) / variance + slope_sd**-2) / (told + slope_sd**-2)
+            told = float((shares * off) @ off) / variance + slope_sd**-2
+            slope = (float((shares * off) @ gone) / variance + slope_sd**-2) / told
         weights = (_TAIL_DOF + 1.0) / (_TAIL_DOF + (gone - slope * off) ** 2 / (variance * relative))
-    return Correction(forecast, ended, slope)
+    leverage = shares * (1.0 / shares.sum() + (off**2 / (variance * told) if slope_sd > 0 else 0.0))
+    return Correction(forecast, ended, slope), np.minimum(leverage, _MOST_LEVERAGE)
 
 
 def _left_out(shape: Shape, i: int, fraction: float) -> tuple[float, float]:

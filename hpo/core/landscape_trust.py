@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.core.hindsight import FEWEST, Correction, Hindsight, order_logs
+from hpo.core.hindsight import FEWEST, Correction, Hindsight, is_worse_than_chance, order_logs
 from hpo.core.landscape import Landscape
 from hpo.core.references import Reference
 
@@ -33,8 +33,8 @@ class LeftOut:
 
     Attributes
     ----------
-    final : ndarray
-        The true final values.
+    final, noise : ndarray
+        The true final values, and the variance of their noise.
     curve, curve_variance : ndarray
         What their curves say, up to some t̂.
     landscape, landscape_variance : ndarray
@@ -42,16 +42,39 @@ class LeftOut:
     """
 
     final: FloatArray
+    noise: FloatArray
     curve: FloatArray
     curve_variance: FloatArray
     landscape: FloatArray
     landscape_variance: FloatArray
 
 
-def factor_of(runs: LeftOut) -> float:
-    """Return by what to multiply the landscape's variance, of :data:`FACTORS`; 1 where too few references can tell."""
+@dataclass(frozen=True)
+class Trust:
+    """How far to believe a landscape.
+
+    Attributes
+    ----------
+    factor : float
+        By what to multiply its variance, of :data:`FACTORS`.
+    misleads : bool
+        True unless curve and landscape together would have ordered the references no worse than a coin.
+    """
+
+    factor: float = 1.0
+    misleads: bool = True
+
+
+def trust_of(runs: LeftOut) -> Trust:
+    """Return how far a landscape is believed: as it is where too few references can tell."""
     if runs.final.size < FEWEST:
-        return 1.0
+        return Trust()
+    factor = _likeliest_factor(runs)
+    told = order_logs(runs.final, *_together(runs, factor))
+    return Trust(factor, is_worse_than_chance(told, runs.final, runs.noise))
+
+
+def _likeliest_factor(runs: LeftOut) -> float:
     better = np.argsort(runs.final, kind="stable")[: max(round(BETTER * runs.final.size), 2)]
     logs = [order_logs(runs.final, *_together(runs, factor))[better] for factor in FACTORS]
     likelihoods = np.stack([rows.sum(axis=1) / max(runs.final.size - 1, 1) for rows in logs])
@@ -83,4 +106,5 @@ def left_out(known: Hindsight, correction: Correction, landscape: LandscapeOf) -
     shared = [i for i, run in enumerate(known.runs) if id(run) in where]
     at = [where[id(known.runs[i])] for i in shared]
     settings, variance = fitted.left_out
-    return LeftOut(known.final[shared], correction.of(known.level[shared]), known.variance[shared], settings[at], variance[at])
+    curve = correction.of(known.level[shared])
+    return LeftOut(known.final[shared], known.noise[shared], curve, known.variance[shared], settings[at], variance[at])

@@ -11,6 +11,7 @@ With its variances at zero a forecast is the papers' surrogate with early-align 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpo.core.beyond import distances, drift_apart, kept_level
-from hpo.core.coordinates import Kind, coordinates_of, kind_of
+from hpo.core.coordinates import coordinates_of, kind_of
 from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast, SweepForecast
 from hpo.core.found import Found
-from hpo.core.hindsight import Correction, Hindsight, correction_of, hindsight_of, stage_of
 from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, point_of, update
-from hpo.core.landscape_trust import factor_of, left_out
+from hpo.core.landscape_trust import LandscapeOf, Trust
+from hpo.core.looking_back import Home, LookingBack
 from hpo.core.metric import Metric
 from hpo.core.model_settings import ModelSettings
 from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
@@ -53,13 +54,12 @@ class CollapseModel:
         self.references = tuple(references)
         self.families = families_of(self.references, self.settings.shape)
         self._every_family = (*self.families, *mixed_families_of(self.references, self.settings.shape))
-        self._landscapes: dict[tuple[str, Metric, ResponseMean | None], Landscape | None] = {}
+        self._landscapes: dict[tuple[str, Metric, ResponseMean | None], LandscapeOf | None] = {}
         self._kinds = {kind_of(r.recipe) for r in self.references}
         self._last: tuple[tuple[Curve, ...], Found] | None = None
-        self._homes: Remembered[tuple[str, Metric, Recipe | None], _Home | None] = Remembered()
+        self._homes: Remembered[tuple[str, Metric, Recipe | None], Home | None] = Remembered()
         self._points: Remembered[Hashable, Point] = Remembered()
-        self._doubts: Remembered[tuple[int, _Home, Kind, float], float] = Remembered()
-        self._hindsights: Remembered[_Stage, tuple[Hindsight, Correction]] = Remembered()
+        self._back = LookingBack(self._every_family, self.settings.shape)
 
     @classmethod
     def fit(cls, curves: Sequence[Curve], settings: ModelSettings | None = None) -> CollapseModel:
@@ -90,10 +90,10 @@ class CollapseModel:
         home = self._home_of(curve)
         return None if home is None or home[0] >= len(self.families) else self.families[home[0]]
 
-    def _home_of(self, curve: Curve) -> _Home | None:
+    def _home_of(self, curve: Curve) -> Home | None:
         return self._homes.get((curve.family, curve.metric, curve.recipe), lambda: self._find_home(curve))
 
-    def _find_home(self, curve: Curve) -> _Home | None:
+    def _find_home(self, curve: Curve) -> Home | None:
         every = self._every_family
         matches = [k for k, f in enumerate(every) if f.accepts(curve.family, curve.metric, curve.recipe)]
         if not matches:
@@ -103,16 +103,14 @@ class CollapseModel:
 
     def forecast(self, curve: Curve) -> Forecast:
         """Return the forecast of one run by itself."""
-        found = self._align([curve])
-        return found.forecasts([curve])[0]
+        return self._align([curve]).forecasts([curve])[0]
 
     def forecast_many(self, curves: Sequence[Curve], rng: np.random.Generator) -> SweepForecast:
         """Return forecasts of a sweep's runs made together, with P(best) from joint draws.
 
         Runs of one family share its shape's uncertainty, and the landscape of finished runs bears on their differences.
         """
-        found = self._align(curves)
-        found = replace(found, law=self._with_landscape(curves, found.law, found.ends))
+        found = self._with_landscape(curves, self._align(curves))
         forecasts = found.forecasts(curves)
         p_best = np.full(len(curves), np.nan)
         if not found.law.members:
@@ -138,17 +136,18 @@ class CollapseModel:
             Variance of the first run's final value that is left out, as it is of the finished runs' levels.
         """
         found = self._align(curves)
-        law, ends = found.law, found.ends
+        law, about = found.law, found.about
         level = np.array([f.level for f in finished])
         n = len(law.members)
         covariance = np.zeros((n + level.size, n + level.size))
         covariance[:n, :n] = law.covariance
         if law.members and law.members[0] == 0:
             covariance[0, 0] = max(covariance[0, 0] - noise, 0.0)
-            ends = {**ends, 0: max(ends.get(0, 0.0) - noise, 0.0)}
-        members = [*law.members, *range(len(curves), len(curves) + level.size)]
-        whole = Law(members, np.concatenate((law.level, level)), covariance, (*law.dofs, *[np.inf] * level.size))
-        return self._with_landscape([*curves, *(f.run for f in finished)], whole, ends)
+            about = {**about, 0: {**about.get(0, {}), "end_sd": math.sqrt(max(found.ends.get(0, 0.0) - noise, 0.0))}}
+        ended = range(len(curves), len(curves) + level.size)
+        whole = Law([*law.members, *ended], np.concatenate((law.level, level)), covariance, (*law.dofs, *[np.inf] * level.size))
+        status = {**found.status, **dict.fromkeys(ended, "complete")}
+        return self._with_landscape([*curves, *(f.run for f in finished)], Found(whole, status, about)).law
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict with a ``schema`` number."""
@@ -177,44 +176,55 @@ class CollapseModel:
             raise ValueError("not a collapse model: references and settings are missing")
         return cls([Reference.from_dict(r) for r in references], ModelSettings.from_dict(data["settings"]))
 
-    def _with_landscape(self, curves: Sequence[Curve | Reference], law: Law, ends: Mapping[int, float]) -> Law:
-        """Return the joint law once the landscape of each label and metric has been taken into account.
+    def _with_landscape(self, curves: Sequence[Curve | Reference], found: Found) -> Found:
+        """Return what has been found once the landscape of each label and metric has been taken into account.
 
-        ``ends`` is the variance that the noise of a final value has in the law, by the run's position. It is in the landscape
-        too, and is no error of either: both are taken together without it.
+        Nobody whose curve misleads is judged, unless the landscape mends that.
         """
+        law, status = found.law, dict(found.status)
         level, covariance, dofs = law.level.copy(), law.covariance.copy(), list(law.dofs)
         groups: dict[tuple[str, Metric], list[int]] = {}
         for k, i in enumerate(law.members):
             groups.setdefault((curves[i].family, curves[i].metric), []).append(k)
         for (family, metric), own in groups.items():
-            found = self._landscape([curves[law.members[k]] for k in own], family, metric)
-            if found is None:
+            known = self._landscape([curves[law.members[k]] for k in own], family, metric)
+            if known is None:
                 continue
-            fitted, points = found
+            landscape, points = known
+            fitted = landscape[0]
             reached = [j for j, is_reached in enumerate(fitted.bears_on(points)) if is_reached]
             if len(reached) < 2:
                 continue
             own, points = [own[j] for j in reached], [points[j] for j in reached]
             block = np.ix_(own, own)
             runs = [curves[law.members[k]] for k in own]
-            noise = np.array([ends.get(law.members[k], 0.0) for k in own])
-            level[own], covariance[block] = self._meeting(fitted, points, runs, (law.level[own], law.covariance[block], noise))
-            for k in own:
+            trusts = [self._trust(landscape, run) for run in runs]
+            noise = np.array([found.ends.get(law.members[k], 0.0) for k in own])
+            told = (law.level[own], law.covariance[block], noise)
+            level[own], covariance[block] = self._meeting(fitted, points, runs, trusts, told)
+            for k, trust in zip(own, trusts, strict=True):
                 dofs[k] = joint_dof(dofs[k], law.covariance[k, k], covariance[k, k], fitted.dof)
-        return replace(law, level=level, covariance=covariance, dofs=tuple(dofs))
+                if not trust.misleads and status[law.members[k]] == "misleading":
+                    status[law.members[k]] = "ok"
+        together = replace(law, level=level, covariance=covariance, dofs=tuple(dofs))
+        return Found(together, status, found.about).without_misleading()
 
     def _meeting(
         self,
         landscape: Landscape,
         points: Sequence[Point],
         runs: Sequence[Curve | Reference],
+        trusts: Sequence[Trust],
         told: tuple[FloatArray, FloatArray, FloatArray],
     ) -> tuple[FloatArray, FloatArray]:
-        """Return level and covariance of runs from what their curves have ``told`` (with the ends' noise) and a landscape."""
+        """Return level and covariance of runs from what their curves have ``told`` and from a landscape.
+
+        The noise of a final value, the third of what is told (a variance), is in both, and is no error of either: they are
+        taken together without it.
+        """
         level, before, noise = told
         mean, spread = landscape.prior(points)
-        doubt = np.sqrt([self._doubt(landscape, run) for run in runs])
+        doubt = np.sqrt([trust.factor for trust in trusts])
         apart = distances([kind_of(run.recipe) for run in runs], self._kinds)
         spread = spread * np.outer(doubt, doubt) + drift_apart(landscape.rates(points), apart, landscape.unit)
         spread -= np.diag(np.minimum(noise, (doubt * landscape.noise) ** 2))
@@ -229,55 +239,41 @@ class CollapseModel:
 
         And the response mean that it is about, if there is one that covers all ``recipes``.
         """
+        response = self._response_for(recipes, family, metric)
+        known = self._landscape_about(family, metric, response)
+        return None if known is None else known[0], response
+
+    def _response_for(self, recipes: Sequence[Recipe | None], family: str, metric: Metric) -> ResponseMean | None:
         means = [f.response for f in self.families if f.response is not None and f.has_label(family, metric)]
         of_all_rates_first = sorted(means, key=lambda mean: mean.rates is not None)  # laws of single rates share no level
-        response = next((mean for mean in of_all_rates_first if all(mean.covers(r) for r in recipes)), None)
+        return next((mean for mean in of_all_rates_first if all(mean.covers(r) for r in recipes)), None)
+
+    def _landscape_about(self, family: str, metric: Metric, response: ResponseMean | None) -> LandscapeOf | None:
+        """Return a landscape and the references that it is fitted to, None with too few; fitted once."""
         key = (family, metric, response)
         if key not in self._landscapes:
-            runs = self._runs_of(family, metric, response)
+            runs = [r for r in self.references if has_label(r, family, metric)]
+            runs = [r for r in runs if response is None or response.covers(r.recipe)]
             finals = metric.to_model([r.final_loss for r in runs])
             unit = typical_unit(runs, self.settings.shape) if response is None else response.unit
-            self._landscapes[key] = fit_landscape([point_about(r.recipe, r.settings, response) for r in runs], finals, unit)
-        return self._landscapes[key], response
+            fitted = fit_landscape([point_about(r.recipe, r.settings, response) for r in runs], finals, unit)
+            self._landscapes[key] = None if fitted is None else (fitted, runs)
+        return self._landscapes[key]
 
-    def _runs_of(self, family: str, metric: Metric, response: ResponseMean | None) -> list[Reference]:
-        """Return the references that a landscape is fitted to."""
-        runs = [r for r in self.references if has_label(r, family, metric)]
-        return runs if response is None else [r for r in runs if response.covers(r.recipe)]
-
-    def _doubt(self, landscape: Landscape, run: Curve | Reference) -> float:
-        """Return by what to multiply a landscape's variance for a run that has got so far (:mod:`hpo.core.landscape_trust`)."""
+    def _trust(self, landscape: LandscapeOf, run: Curve | Reference) -> Trust:
+        """Return how far a landscape is believed for a run that has got so far (:mod:`hpo.core.landscape_trust`)."""
         home = None if isinstance(run, Reference) or run.is_complete else self._home_of(run)
-        if home is None or isinstance(run, Reference):
-            return 1.0
-        about = _stage_of(home, run)
-        return self._doubts.get((id(landscape), *about), lambda: self._doubt_at(landscape, about))
-
-    def _doubt_at(self, landscape: Landscape, about: _Stage) -> float:
-        key = next(key for key, known in self._landscapes.items() if known is landscape)
-        return factor_of(left_out(*self._hindsight(about), (landscape, self._runs_of(*key))))
-
-    def _correction(self, home: _Home, run: Curve) -> Correction:
-        """Return by what a forecast made so early is to be corrected."""
-        return self._hindsight(_stage_of(home, run))[1]
-
-    def _hindsight(self, about: _Stage) -> tuple[Hindsight, Correction]:
-        return self._hindsights.get(about, lambda: self._look_back(*about))
-
-    def _look_back(self, home: _Home, kind: Kind, stage: float) -> tuple[Hindsight, Correction]:
-        family = self._every_family[home[0]]
-        kin = [(one.shape_for([]), one.references) for one in family.kin]
-        known = hindsight_of([(family.fit(home[1]), family.references), *kin], kind, stage)
-        return known, correction_of(known) if np.isfinite(self.settings.shape.covariance_weight) else Correction()
+        return Trust() if home is None or isinstance(run, Reference) else self._back.trust(landscape, home, run)
 
     def _landscape(
         self, curves: Sequence[Curve | Reference], family: str, metric: Metric
-    ) -> tuple[Landscape, list[Point]] | None:
+    ) -> tuple[LandscapeOf, list[Point]] | None:
         """Return the landscape of one label and metric and where runs lie in it, about the response mean if that covers all."""
         if not self.settings.landscape:
             return None
-        fitted, response = self.landscape_of([c.recipe for c in curves], family, metric)
-        return None if fitted is None else (fitted, [self._place_of(c, response) for c in curves])
+        response = self._response_for([c.recipe for c in curves], family, metric)
+        known = self._landscape_about(family, metric, response)
+        return None if known is None else (known, [self._place_of(c, response) for c in curves])
 
     def _place_of(self, run: Curve | Reference, response: ResponseMean | None) -> Point:
         """Return :func:`point_about` of a run, remembered: a running trial and its rivals are asked about again and again."""
@@ -301,7 +297,7 @@ class CollapseModel:
 
     def _align_anew(self, curves: Sequence[Curve]) -> Found:
         found = Found(Law.of([]), {}, {})
-        groups: dict[_Home, list[int]] = {}
+        groups: dict[Home, list[int]] = {}
         blocks: list[_Block] = []
         for i, curve in enumerate(curves):
             status = self._abstains(curve)
@@ -330,7 +326,7 @@ class CollapseModel:
             return "past_horizon"
         return None if curve.is_complete or self.references else "no_references"
 
-    def _align_group(self, home: _Home, members: list[int], curves: Sequence[Curve], found: Found) -> list[_Block]:
+    def _align_group(self, home: Home, members: list[int], curves: Sequence[Curve], found: Found) -> list[_Block]:
         """Return one group's joint law without the runs that cannot be judged; note statuses and misfits."""
         family, controls = self._every_family[home[0]], home[1]
         shape = family.fit(controls)
@@ -343,12 +339,13 @@ class CollapseModel:
             if prefix is None or prefix.standing is None:
                 continue
             found.about[i]["misfit"] = prefix.standing.misfit
-            found.status[i] = "ok" if prefix.standing.misfit <= self.settings.max_misfit else "bad_misfit"
-            if found.status[i] == "ok":  # what a run that left the family does says nothing of the others
+            found.status[i] = self._status_of(home, curves[i], prefix.standing.misfit)
+            if found.status[i] != "bad_misfit":  # what a run that left the family does says nothing of the others
                 judged.append((i, prefix))
         if not judged:
             return []
         aligned = align_jointly([prefix for _, prefix in judged], shape.covariance, shape.settings.scale_dof)
+        aligned = replace(aligned, scale=self._back.scales(home, [curves[i] for i, _ in judged], aligned))
         scales = np.array([shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in judged])
         covariance = aligned.scaled(scales)
         if shape.noise is not None:  # of the references' ends in the shape, and of the final value to be measured
@@ -359,13 +356,14 @@ class CollapseModel:
             for k, (i, _) in enumerate(judged):
                 found.about[i]["end_sd"] = float(scales[k] * np.sqrt(own[k]))
                 found.about[i]["shared_end_sd"] = float(scales[k] * np.sqrt(shared[k, k]))
-        level = np.array([self._correction(home, curves[i]).of(aligned.level[k]) for k, (i, _) in enumerate(judged)])
+        level = np.array([self._back.correction(home, curves[i]).of(aligned.level[k]) for k, (i, _) in enumerate(judged)])
         dofs = tuple(mixed_dof(shape.dof, float(share)) for share in aligned.noise_share)
         return [([i for i, _ in judged], level, covariance, dofs)]
 
-
-def _stage_of(home: _Home, run: Curve) -> _Stage:
-    return home, kind_of(run.recipe), stage_of(run.fraction_seen or 0.0)
+    def _status_of(self, home: Home, run: Curve, misfit: float) -> str:
+        if misfit > self.settings.max_misfit:
+            return "bad_misfit"
+        return "misleading" if self._back.correction(home, run).misleads else "ok"
 
 
 def rank_of(family: Family, recipe: Recipe | None) -> int:
@@ -382,8 +380,4 @@ def point_about(recipe: Recipe | None, settings: Mapping[str, Any], response: Re
     return point_of(recipe, {}, response.final(recipe))
 
 
-_Home = tuple[int, tuple[str, ...]]
-"""A family's position and the controls that its runs are told apart by."""
-_Stage = tuple[_Home, Kind, float]
-"""Where references are looked back on: a family, a size and length, and a t̂."""
 _Block = tuple[list[int], FloatArray, FloatArray, tuple[float, ...]]

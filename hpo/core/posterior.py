@@ -214,6 +214,11 @@ class Law:
         covariance = block_diag(*(block[2] for block in blocks)) if blocks else np.zeros((0, 0))
         return cls(members, level, covariance, tuple(dof for block in blocks for dof in block[3]))
 
+    def of_members(self, keep: Sequence[int]) -> Law:
+        """Return the law of the members at these positions among them."""
+        members, dofs = [self.members[k] for k in keep], tuple(self.dofs[k] for k in keep)
+        return Law(members, self.level[list(keep)], self.covariance[np.ix_(keep, keep)], dofs)
+
     def draw(self, rng: np.random.Generator, n_draws: int) -> FloatArray:
         """Return draws of the final values, shape (n_draws, n); one t scale a draw, with the fewest degrees of freedom.
 

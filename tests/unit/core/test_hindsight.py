@@ -12,9 +12,9 @@ from hpo.core.hindsight import FEWEST, MOST, Correction, Hindsight, correction_o
 from hpo.core.model import CollapseModel
 
 
-def hindsight(final, level, sd=0.05):
+def hindsight(final, level, sd=0.05, noise_sd=0.0):
     final, level = np.asarray(final, dtype=float), np.asarray(level, dtype=float)
-    return Hindsight((), final, level, np.full(final.size, sd**2))
+    return Hindsight((), final, np.full(final.size, noise_sd**2), level, np.full(final.size, sd**2))
 
 
 @pytest.mark.parametrize(("fraction", "stage"), [(0.0, 0.02), (0.02, 0.02), (0.19, 0.15), (1.0, 0.8)])
@@ -46,6 +46,28 @@ def test_early_differences_that_turn_round_are_turned_round():
     final = rng.normal(size=25)
     found = correction_of(hindsight(final, -0.7 * final + 0.1 * rng.normal(size=25), sd=0.5))
     assert found.slope < 0
+
+
+def test_forecasts_that_order_the_references_the_wrong_way_mislead():
+    """Those that start fast end worse; with few references a slope cannot be told, but that the order is wrong can."""
+    rng = np.random.default_rng(2)
+    final = rng.normal(size=10)
+    early = 0.1 * final + 0.02 * rng.normal(size=10)
+    assert correction_of(hindsight(final, -early, sd=0.1)).misleads
+    assert not correction_of(hindsight(final, early, sd=0.1)).misleads
+
+
+def test_one_run_that_is_out_of_order_misleads_nobody():
+    final = np.arange(10.0)
+    assert not correction_of(hindsight(final, np.append(final[:-1], -5.0), sd=0.3)).misleads
+
+
+def test_the_order_of_ends_that_differ_by_their_noise_alone_is_chance():
+    rng = np.random.default_rng(3)
+    final = np.concatenate([0.001 * rng.normal(size=16), -1.0 - rng.uniform(size=4)])
+    level = final + np.concatenate([-3.0 * final[:16], 0.1 * rng.normal(size=4)])
+    assert correction_of(hindsight(final, level, sd=0.001)).misleads
+    assert not correction_of(hindsight(final, level, sd=0.001, noise_sd=0.001)).misleads
 
 
 def test_one_run_turns_nothing_round():
@@ -106,10 +128,41 @@ def test_a_study_of_runs_that_mostly_learn_nothing_is_forecast_to_learn_nothing(
 
     def run(i, until=1.0):
         fall = (i % 5 == 0) * (0.5 + 0.5 * rng.uniform())
-        values = 0.7 * np.exp(-fall * np.clip((steps - 100) / 100, 0, 1) + 0.001 * rng.normal(size=steps.size))
+        values = 0.7 * np.exp(-fall * np.clip((steps - 50) / 150, 0, 1) + 0.001 * rng.normal(size=steps.size))
         seen = steps <= until * 200
         return Curve.from_points(steps[seen], values[seen], horizon=200, run_id=f"{until}-{i}")
 
     model = CollapseModel.fit([run(i) for i in range(20)])
     forecast = model.forecast(run(1, until=0.3))
     assert forecast.final_loss == pytest.approx(0.7, rel=0.02)
+
+
+def _crossing(rng, n, until=1.0):
+    """Runs that end the worse the faster they start."""
+    t, made = np.arange(1, 201) / 200, []
+    for i in range(n):
+        z = rng.uniform(-1, 1)
+        values = (
+            0.8 + 0.3 * np.tanh(z) + 1.5 * np.exp(-6.0 * t * np.exp(0.9 * z)) + 0.08 * t**-0.25 + 0.01 * rng.normal(size=t.size)
+        )
+        about = {"horizon": 200, "settings": {"log_speed": float(z)}, "run_id": f"{until}-{i}"}
+        made.append(Curve.from_points(np.arange(1, 201)[t <= until], values[t <= until], **about))
+    return made
+
+
+def test_nobody_is_judged_where_curves_mislead():
+    rng = np.random.default_rng(6)
+    model = CollapseModel.fit(_crossing(rng, 9))
+    early, late = _crossing(rng, 6, until=0.1), _crossing(rng, 6, until=0.9)
+    assert model.forecast(early[0]).status == "misleading"
+    assert {f.status for f in model.forecast_many(early, rng).forecasts} == {"misleading"}
+    assert {f.status for f in model.forecast_many(late, rng).forecasts} == {"ok"}
+
+
+def test_what_settings_say_mends_curves_that_mislead():
+    rng = np.random.default_rng(11)
+    model, early = CollapseModel.fit(_crossing(rng, 18)), _crossing(rng, 12, until=0.1)
+    made = model.forecast_many(early, rng)
+    assert model.forecast(early[0]).status == "misleading"
+    assert {f.status for f in made.forecasts} == {"ok"}
+    assert np.corrcoef([f.level for f in made.forecasts], [run.settings["log_speed"] for run in early])[0, 1] > 0.8

