@@ -106,3 +106,18 @@ def test_values_in_a_unit_of_their_own_have_the_mean_of_losses_in_it(unit):
 
 def test_runs_of_one_schedule_and_length_need_no_mean():
     assert fit_responses([sample(recipe(lr)) for lr in np.geomspace(1e-4, 1e-2, 8)]) == []
+
+
+def test_what_remains_of_a_loss_above_a_constant_has_a_floor_below_zero():
+    def above(made, constant):
+        return np.log(np.exp(TRUE.shape(made, GRID) + TRUE.final(made)) - constant)
+
+    constant = 0.97 * float(np.exp(min(y[-1] for _, y in FOUR_A_RATE)))
+    (made,) = fit_responses([(r, above(r, constant)) for r, _ in FOUR_A_RATE], 6.0)
+    assert made.form.floor < 0
+    assert (made.scale, made.unit) == (1.0, 6.0)
+    unseen = recipe(1.5e-3, 18_000, schedule("linear"))
+    truth = above(unseen, constant)
+    np.testing.assert_allclose(made.shape(unseen, GRID[GRID > 0.1]), (truth - truth[-1])[GRID > 0.1], atol=0.06)
+    (square,) = fit_responses([(r, 6.0 * y) for r, y in FOUR_A_RATE], 6.0)
+    assert square.scale == square.unit == 6.0
