@@ -337,8 +337,7 @@ def _joined(group: Sequence[Reference], settings: ShapeSettings) -> list[Family]
     """Return the families of all schedules, one for each response mean that fits the group well enough."""
     unit, has_log = typical_unit(group, settings, is_joined=True), group[0].metric.transform != "identity"
     means = fit_responses([(r.recipe, _levels(r)) for r in group if r.recipe is not None], unit, is_log=has_log)
-    most = 1.0 if has_log and unit > 1.0 else unit  # no unit makes a bad fit of a log a good one
-    usable = [m for m in means if m.rms * m.scale <= MAX_RESPONSE_RMS * (m.unit if m.scale != m.unit else most)]
+    usable = [mean for mean in means if mean.rms * mean.scale <= MAX_RESPONSE_RMS * unit]
     return [Family(tuple(r for r in group if mean.covers(r.recipe)), settings, mean, unit=unit) for mean in usable]
 
 
