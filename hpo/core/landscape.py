@@ -67,6 +67,8 @@ class Landscape:
     length_scales : ndarray, shape (n_dimensions,)
     amplitude, noise : float
         Standard deviations on the model's scale.
+    unit : float
+        Of that scale (:mod:`hpo.core.unit`): that of the priors.
     """
 
     points: tuple[Point, ...]
@@ -77,6 +79,7 @@ class Landscape:
     noise: float
     mean: float
     rate_centre: float
+    unit: float = 1.0
 
     @property
     def dof(self) -> float:
@@ -161,7 +164,7 @@ class Landscape:
 
     def _kernel(self, a: _Places, b: _Places) -> FloatArray:
         scaled = np.tensordot(self.length_scales**-2.0, _distances(a, b), axes=1)
-        return np.asarray(self.amplitude**2 * np.exp(-0.5 * scaled) + _bowl(a, b), dtype=np.float64)
+        return np.asarray(self.amplitude**2 * np.exp(-0.5 * scaled) + self.unit**2 * _bowl(a, b), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -231,7 +234,7 @@ def _recipe_numbers(recipe: Recipe | None) -> dict[str, float]:
     return numbers
 
 
-def fit_landscape(points: Sequence[Point], finals: FloatArray) -> Landscape | None:
+def fit_landscape(points: Sequence[Point], finals: FloatArray, unit: float = 1.0) -> Landscape | None:
     """Return the landscape of references, or None if they are too few or do not vary.
 
     Parameters
@@ -239,13 +242,15 @@ def fit_landscape(points: Sequence[Point], finals: FloatArray) -> Landscape | No
     points : sequence of Point
     finals : ndarray, shape (n,)
         Final values on the model's scale (smaller is better). Very bad ones are drawn in: only the good end matters.
+    unit : float
+        Of that scale (:mod:`hpo.core.unit`).
     """
     if len(points) < MIN_REFERENCES or np.ptp(finals) <= 0:
         return None
     dimensions = dimensions_of(points)
     if not suffice(len(points), dimensions):
         return None
-    drawn_in = _drawn_in(finals) - np.array([p.expected for p in points])
+    drawn_in = _drawn_in(finals / unit) - np.array([p.expected for p in points]) / unit
     centre = float(np.mean([p.numbers.get("recipe.lr", 0.0) for p in points]))
     places = _places(points, dimensions, centre)
     squared = _distances(places, places)
@@ -256,8 +261,11 @@ def fit_landscape(points: Sequence[Point], finals: FloatArray) -> Landscape | No
         _objective, start, args=(drawn_in, squared, bowl, start), jac=True, method="L-BFGS-B", options={"maxiter": 80}
     )
     theta = found.x if np.all(np.isfinite(found.x)) and np.isfinite(found.fun) else start
-    amplitude, noise, scales = math.exp(theta[0]), math.hypot(math.exp(theta[1]), _MIN_NOISE), np.exp(theta[2:])
-    return Landscape(tuple(points), drawn_in, dimensions, scales, amplitude, noise, float(np.mean(drawn_in)), centre)
+    amplitude, noise = unit * math.exp(theta[0]), unit * math.hypot(math.exp(theta[1]), _MIN_NOISE)
+    drawn_in = unit * drawn_in
+    return Landscape(
+        tuple(points), drawn_in, dimensions, np.exp(theta[2:]), amplitude, noise, float(np.mean(drawn_in)), centre, unit
+    )
 
 
 def suffice(n_references: int, dimensions: Sequence[str]) -> bool:
@@ -266,7 +274,7 @@ def suffice(n_references: int, dimensions: Sequence[str]) -> bool:
 
 
 def update(
-    level: FloatArray, covariance: FloatArray, prior_mean: FloatArray, prior_covariance: FloatArray
+    level: FloatArray, covariance: FloatArray, prior_mean: FloatArray, prior_covariance: FloatArray, unit: float = 1.0
 ) -> tuple[FloatArray, FloatArray]:
     """Return the posterior of the final values from an alignment and a landscape whose common level is free.
 
@@ -276,16 +284,18 @@ def update(
         From the prefixes; a known final value has variance 0.
     prior_mean, prior_covariance : ndarray
         From :meth:`Landscape.prior`.
+    unit : float
+        Of the model's scale (:mod:`hpo.core.unit`).
     """
-    gain = update_gain(covariance, prior_covariance)
+    gain = update_gain(covariance, prior_covariance, unit)
     centred = prior_mean - np.mean(prior_mean) + np.mean(level)
     posterior = covariance - gain @ covariance
     return level + gain @ (centred - level), 0.5 * (posterior + posterior.T)
 
 
-def update_gain(covariance: FloatArray, prior_covariance: FloatArray) -> FloatArray:
+def update_gain(covariance: FloatArray, prior_covariance: FloatArray, unit: float = 1.0) -> FloatArray:
     """Return how far :func:`update` moves final values from the alignment towards the landscape, shape (n, n)."""
-    return np.asarray(np.linalg.solve(covariance + prior_covariance + LEVEL_SD**2, covariance).T, dtype=np.float64)
+    return np.asarray(np.linalg.solve(covariance + prior_covariance + (unit * LEVEL_SD) ** 2, covariance).T, dtype=np.float64)
 
 
 def joint_dof(dof: float, before: float, after: float, other: float) -> float:

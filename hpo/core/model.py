@@ -32,7 +32,7 @@ from hpo.core.model_settings import ModelSettings
 from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
 from hpo.core.prefix import prefixes_of
 from hpo.core.recipe import Recipe
-from hpo.core.references import Family, Reference, families_of, has_label, is_reference
+from hpo.core.references import Family, Reference, families_of, has_label, is_reference, mixed_families_of, typical_unit
 from hpo.core.remembered import Remembered
 from hpo.core.response import ResponseMean
 from hpo.core.rivals import Finished
@@ -53,12 +53,13 @@ class CollapseModel:
         self.settings = settings or ModelSettings()
         self.references = tuple(references)
         self.families = families_of(self.references, self.settings.shape)
+        self._every_family = (*self.families, *mixed_families_of(self.references, self.settings.shape))
         self._landscapes: dict[tuple[str, Metric, ResponseMean | None], LandscapeOf | None] = {}
         self._kinds = {kind_of(r.recipe) for r in self.references}
         self._last: tuple[tuple[Curve, ...], Found] | None = None
         self._homes: Remembered[tuple[str, Metric, Recipe | None], Home | None] = Remembered()
         self._points: Remembered[Hashable, Point] = Remembered()
-        self._back = LookingBack(self.families, self.settings.shape)
+        self._back = LookingBack(self._every_family, self.settings.shape)
 
     @classmethod
     def fit(cls, curves: Sequence[Curve], settings: ModelSettings | None = None) -> CollapseModel:
@@ -83,20 +84,22 @@ class CollapseModel:
         """Return the family a curve belongs to, None if there is none.
 
         The references of its own schedule, if they span its controls; else those of all schedules joined by a response mean,
-        if there is one, rather by one of its own rate; else those of its own schedule after all.
+        if there is one, rather by one of its own rate; else those of its own schedule after all. None for a run that has none
+        of these: it may still be forecast from what all schedules have in common, widely.
         """
         home = self._home_of(curve)
-        return None if home is None else self.families[home[0]]
+        return None if home is None or home[0] >= len(self.families) else self.families[home[0]]
 
     def _home_of(self, curve: Curve) -> Home | None:
         return self._homes.get((curve.family, curve.metric, curve.recipe), lambda: self._find_home(curve))
 
     def _find_home(self, curve: Curve) -> Home | None:
-        matches = [k for k, f in enumerate(self.families) if f.accepts(curve.family, curve.metric, curve.recipe)]
+        every = self._every_family
+        matches = [k for k, f in enumerate(every) if f.accepts(curve.family, curve.metric, curve.recipe)]
         if not matches:
             return None
-        best = max(matches, key=lambda k: (rank_of(self.families[k], curve.recipe), len(self.families[k].references)))
-        return best, self.families[best].controls_for([coordinates_of(curve.recipe)])
+        best = max(matches, key=lambda k: (rank_of(every[k], curve.recipe), len(every[k].references)))
+        return best, every[best].controls_for([coordinates_of(curve.recipe)])
 
     def forecast(self, curve: Curve) -> Forecast:
         """Return the forecast of one run by itself."""
@@ -223,11 +226,11 @@ class CollapseModel:
         mean, spread = landscape.prior(points)
         doubt = np.sqrt([trust.factor for trust in trusts])
         apart = distances([kind_of(run.recipe) for run in runs], self._kinds)
-        spread = spread * np.outer(doubt, doubt) + drift_apart(landscape.rates(points), apart)
+        spread = spread * np.outer(doubt, doubt) + drift_apart(landscape.rates(points), apart, landscape.unit)
         spread -= np.diag(np.minimum(noise, (doubt * landscape.noise) ** 2))
-        level, after = update(level, before - np.diag(noise), mean, spread)
+        level, after = update(level, before - np.diag(noise), mean, spread, landscape.unit)
         after += np.diag(noise)
-        return level, after + kept_level(before, after, apart)
+        return level, after + kept_level(before, after, apart, landscape.unit)
 
     def landscape_of(
         self, recipes: Sequence[Recipe | None], family: str, metric: Metric
@@ -252,7 +255,8 @@ class CollapseModel:
             runs = [r for r in self.references if has_label(r, family, metric)]
             runs = [r for r in runs if response is None or response.covers(r.recipe)]
             finals = metric.to_model([r.final_loss for r in runs])
-            fitted = fit_landscape([point_about(r.recipe, r.settings, response) for r in runs], finals)
+            unit = typical_unit(runs, self.settings.shape) if response is None else response.unit
+            fitted = fit_landscape([point_about(r.recipe, r.settings, response) for r in runs], finals, unit)
             self._landscapes[key] = None if fitted is None else (fitted, runs)
         return self._landscapes[key]
 
@@ -324,7 +328,7 @@ class CollapseModel:
 
     def _align_group(self, home: Home, members: list[int], curves: Sequence[Curve], found: Found) -> list[_Block]:
         """Return one group's joint law without the runs that cannot be judged; note statuses and misfits."""
-        family, controls = self.families[home[0]], home[1]
+        family, controls = self._every_family[home[0]], home[1]
         shape = family.fit(controls)
         made = prefixes_of([curves[i] for i in members], family, shape)
         for i in members:
@@ -366,14 +370,14 @@ def rank_of(family: Family, recipe: Recipe | None) -> int:
     """Return how well a family suits a run that it accepts: see :meth:`CollapseModel.family_of`."""
     if family.response is not None:
         return 1 if family.response.rates is None else 2
-    return 3 if family.spans(recipe) else 0
+    return -1 if family.is_mixed else 3 if family.spans(recipe) else 0
 
 
 def point_about(recipe: Recipe | None, settings: Mapping[str, Any], response: ResponseMean | None) -> Point:
     """Return a run's place in the landscape; with a response mean that covers it, its recipe says all that matters."""
     if response is None or recipe is None or not response.covers(recipe):
         return point_of(recipe, settings if response is None else {})
-    return point_of(recipe, {}, response.log_final(recipe))
+    return point_of(recipe, {}, response.final(recipe))
 
 
 _Block = tuple[list[int], FloatArray, FloatArray, tuple[float, ...]]
