@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,13 @@ class Hindsight:
     noise: FloatArray
     level: FloatArray
     variance: FloatArray
+
+    @cached_property
+    def middle(self) -> tuple[float, float]:
+        """Median of what the curves say, and its robust sd about it with that of a typical forecast."""
+        middle = float(np.median(self.level))
+        apart = float(np.median(np.abs(self.level - middle))) / 0.6745
+        return middle, math.hypot(apart, math.sqrt(float(np.median(self.variance))))
 
 
 @dataclass(frozen=True)
