@@ -33,7 +33,7 @@ class Prune:
         self._finished: list[Curve] = []
         self._running: dict[int, tuple[Curve, float]] = {}
         self._best: list[Finished] = []
-        self._state = SweepState()
+        self._state, self._n_stopped = SweepState(), 0
         self._fit()
 
     def begin(self, trial: int) -> None:
@@ -45,13 +45,20 @@ class Prune:
         early = is_decided_early(curve, self._state, self._settings)
         forecast = None if early else self._model.forecast(curve)
         chance = partial(self._chance, trial, curve, forecast)
-        decision = decide(curve, forecast, self._state, self._settings, chance)
+        state = replace(self._state, n_open=self._n_open) if forecast is not None and forecast.controls else self._state
+        decision = decide(curve, forecast, state, self._settings, chance)
         self._running.pop(trial, None)
         if decision.action == "stop":
+            self._n_stopped += 1
             self._state = replace(self._state, error_spent=self._state.error_spent + decision.error_spent)
         elif forecast is not None and forecast.level is not None:
             self._running[trial] = (curve, forecast.level)
         return decision.action == "stop"
+
+    @property
+    def _n_open(self) -> int:
+        """How many may still be stopped: all but one, if nobody has finished."""
+        return len(self._sweep.trials) - self._n_stopped - max(len(self._finished), 1)
 
     def _chance(self, trial: int, curve: Curve, forecast: Forecast | None) -> float | None:
         """Return P(best) among the best finished and, where its controls are known, running trials."""

@@ -262,7 +262,7 @@ class CollapsePruner(BasePruner):
         if follower.judged is not None and follower.judged[:2] == place and check_values(curve) is None:
             return follower.judged[2]
         spent = view.spent_without(trial.number)
-        decision = view.judge(curve, spent, partial(self._running_rivals, view, trial))
+        decision = view.judge(curve, spent, partial(self._running_rivals, view, trial), self._n_open())
         record = record_of(
             decision,
             view.scale,
@@ -279,6 +279,10 @@ class CollapsePruner(BasePruner):
         """Return the running trials that a trial is compared with: none here, as a study does not tell who still runs."""
         del view, trial
         return ()
+
+    def _n_open(self) -> int | None:
+        """Return how many trials may still be stopped: nobody knows, as a study may go on for ever."""
+        return None
 
     def _said_at_stop(self, trial: FrozenTrial) -> float | None:
         """Return the P(best) of a PRUNED trial that says it was stopped by its forecast (:func:`hpo.finish`)."""

@@ -182,7 +182,13 @@ class StudyView:
         follower.curve = replace(follower.stream.snapshot(), **said)
         return follower.curve
 
-    def judge(self, curve: Curve, spent: float, running: Callable[[], Sequence[Curve]] = list[Curve]) -> Decision:
+    def judge(
+        self,
+        curve: Curve,
+        spent: float,
+        running: Callable[[], Sequence[Curve]] = list[Curve],
+        n_open: int | None = None,
+    ) -> Decision:
         """Return the decision for a trial with what is known now, ``spent`` of the error budget gone.
 
         Parameters
@@ -191,6 +197,8 @@ class StudyView:
             Returns the running trials that it is compared with besides the finished ones. They count only where a model of
             other runs was given and the controls of the trial are known, so that it is known to be of their family: else only
             an end tells for sure how far apart trials of this study end.
+        n_open : int, optional
+            How many trials may still be stopped; it counts where running ones do.
         """
         best = self.best_level
         curve = self._without_usual_rise(curve)
@@ -205,10 +213,9 @@ class StudyView:
         against_own = forecast.family is not None and forecast.family == self._references.best_family
         settled = forecast.settled(against_own)  # as the best level is, less its reports' noise
         noise = (forecast.level_sd or 0.0) ** 2 - (settled.level_sd or 0.0) ** 2
-        is_known = self.given and forecast.controls
-        return decide(
-            curve, settled, state, settings, partial(self._chance, curve, noise, running if is_known else list[Curve])
-        )
+        if not (self.given and forecast.controls):
+            return decide(curve, settled, state, settings, partial(self._chance, curve, noise, list[Curve]))
+        return decide(curve, settled, replace(state, n_open=n_open), settings, partial(self._chance, curve, noise, running))
 
     def _without_usual_rise(self, curve: Curve) -> Curve:
         """Return the curve as what rises in this study by design is to be seen: not as diverging.

@@ -105,6 +105,7 @@ class TrialBook:
         self.direction = StudyDirection.MINIMIZE
         self.trials: dict[str, RayTrial] = {}
         self.n_finished = 0
+        self.has_whole = False
         self._by_number: list[RayTrial] = []
         self._going: dict[str, RayTrial] = {}
         self._finished: list[FrozenTrial] = []
@@ -119,6 +120,10 @@ class TrialBook:
     def running(self) -> list[RayTrial]:
         """The trials that run and have not been told to stop."""
         return [trial for trial in self._going.values() if trial.status == "running"]
+
+    def n_open(self, n_trials: int) -> int:
+        """Return how many of ``n_trials`` may still be stopped: those that run or are to come, but one if none is whole yet."""
+        return len(self.running) + max(n_trials - len(self.trials), 0) - (not self.has_whole)
 
     def get_trials(self, deepcopy: bool = True, states: Collection[TrialState] | None = None) -> list[FrozenTrial]:
         """Return what has ended so far and can be learned from, in that order; not to be changed."""
@@ -174,6 +179,7 @@ class TrialBook:
         if not teaches:
             return
         self.n_finished += 1
+        self.has_whole = self.has_whole or how == "finished"
         frozen.state = TrialState.COMPLETE if how == "finished" else TrialState.PRUNED
         frozen.value = values[next(reversed(values))]
         frozen.datetime_complete = _FIRST + timedelta(seconds=self.n_finished)
@@ -205,9 +211,11 @@ class BookPruner(CollapsePruner):
     restarted driver as in the first.
     """
 
-    def __init__(self, book: TrialBook, model: CollapseModel | str | Path | None, **settings: Any) -> None:
+    def __init__(
+        self, book: TrialBook, model: CollapseModel | str | Path | None, n_trials: int | None = None, **settings: Any
+    ) -> None:
         super().__init__(model, total_steps=book.horizon_of, recipe=book.recipe_of, family=book.family_of, **settings)
-        self._book = book
+        self._book, self._n_trials = book, n_trials
         self._n_seen = 0
 
     def judge(self, trial: RayTrial) -> TrialDecision:
@@ -232,6 +240,9 @@ class BookPruner(CollapsePruner):
         best = sorted(may_win, key=lambda rival: rival[:2])[:MOST_RUNNING]
         rivals = sorted((frozen for *_, frozen in best), key=lambda frozen: frozen.number)
         return [view.curve_of(frozen, view.follow(frozen)) for frozen in rivals]
+
+    def _n_open(self) -> int | None:
+        return None if self._n_trials is None else self._book.n_open(self._n_trials)
 
     def _said_at_stop(self, trial: FrozenTrial) -> float | None:
         decision = self._book.of(trial).decision

@@ -25,7 +25,7 @@ from hpo.adapters.ray_log import Event, EventLog, decision_event, decision_from
 from hpo.adapters.ray_reports import allow_missing_metrics, number_in, settings_in, step_in
 from hpo.adapters.ray_search import CollapseSearch
 from hpo.core.model import CollapseModel
-from hpo.core.quantities import is_real
+from hpo.core.quantities import is_real, is_whole
 from hpo.core.recipe import Recipe
 
 Total = float | Callable[[Mapping[str, Any]], "float | None"]
@@ -55,6 +55,9 @@ class CollapseScheduler(FIFOScheduler):
         trial is not judged).
     min_fraction, margin, alpha, min_references
         As in :class:`hpo.CollapsePruner`; ``alpha`` is the error budget of the whole experiment.
+    n_trials : int or None
+        How many trials the experiment will have, if that is known: where running ones count too, a stop may then spend an equal
+        share of what is left of the budget, which lets small experiments stop sooner.
     stopping : {"act", "shadow"}
         ``"shadow"`` decides and logs but stops nothing.
     recipe : callable or None
@@ -93,6 +96,7 @@ class CollapseScheduler(FIFOScheduler):
         margin: float = 0.0,
         alpha: float = 0.05,
         min_references: int = 3,
+        n_trials: int | None = None,
         stopping: Literal["act", "shadow"] = "act",
         recipe: Callable[[Mapping[str, Any]], Recipe | None] | None = None,
         family: Callable[[Mapping[str, Any]], Any] | None = None,
@@ -103,6 +107,8 @@ class CollapseScheduler(FIFOScheduler):
         for name, given in (("recipe", recipe), ("family", family)):
             if given is not None and not callable(given):
                 raise ValueError(f"{name} must be a function of the config or None; found {given!r}")
+        if n_trials is not None and not (is_whole(n_trials) and n_trials >= 1):
+            raise ValueError(f"n_trials must be a whole number of at least 1 or None; found {n_trials!r}")
         if log is not None and not isinstance(log, str | PathLike):
             raise ValueError(f"log must be the path of a file or None; found {log!r}")
         self._metric, self._mode, self._time_attr, self._total = metric, mode, time_attr, total
@@ -115,6 +121,7 @@ class CollapseScheduler(FIFOScheduler):
             margin=margin,
             alpha=alpha,
             min_references=min_references,
+            n_trials=n_trials,
             mode=stopping,
         )
         self._log = EventLog(None if log is None else Path(log))

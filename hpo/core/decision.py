@@ -100,10 +100,13 @@ class SweepState:
         Lowest final value of the finished trials, on the model's scale; None before any has finished.
     error_spent : float
         Sum of P(best) over the trials stopped so far.
+    n_open : int or None
+        How many trials may still be stopped, the judged one among them; None where nobody knows how many are to come.
     """
 
     best_level: float | None = None
     error_spent: float = 0.0
+    n_open: int | None = None
 
 
 @dataclass(frozen=True)
@@ -194,20 +197,24 @@ def decide(
     p_best = _chance(forecast, state, settings, chance)
     if p_best is None:
         return Decision("continue", "no_incumbent", numbers)
-    allowed = allowance(settings.alpha, state.error_spent)
+    allowed = allowance(settings.alpha, state.error_spent, state.n_open)
     numbers |= {"p_best": p_best, "allowed": allowed, "incumbent_level": state.best_level}
     return Decision("stop", "cannot_win", numbers) if p_best <= allowed else Decision("continue", "may_win", numbers)
 
 
-def allowance(alpha: float, spent: float) -> float:
+def allowance(alpha: float, spent: float, n_open: int | None = None) -> float:
     """Return the P(best) that the next stop may spend, given what the stops so far have: α/5 at first.
 
     Of n stops that each spend all they may the last one spends 4 α/((n + 4)(n + 3)): these sum to α however many there are,
     and fall with the square of n only, so that the budget lasts for thousands. A stop that spends next to nothing takes nothing
-    from those after it.
+    from those after it. Where it is known that ``n_open`` trials at most may be stopped yet, an equal share of what is left
+    if that is more.
     """
     left = alpha - spent
-    return left * left / (left + (1.0 / SHARE - 1.0) * alpha) if left > 0 else 0.0
+    if left <= 0:
+        return 0.0
+    for_any_number = left * left / (left + (1.0 / SHARE - 1.0) * alpha)
+    return for_any_number if n_open is None else max(for_any_number, left / max(n_open, 1))
 
 
 def _chance(

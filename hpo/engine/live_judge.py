@@ -61,6 +61,7 @@ class LiveJudge:
             margin=stopping.margin,
             alpha=stopping.alpha,
             min_references=stopping.min_references,
+            n_trials=len(by_name),
             recipe=lambda config: by_name[config["run"]].recipe,
             family=lambda _config: runs.plan.workload.family,
             log=runs.folder.events,

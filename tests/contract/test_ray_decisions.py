@@ -257,6 +257,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     ("name", "given"),
     [
         *(("total", x) for x in (0, -1, NAN, INF, True, "100")),
+        *(("n_trials", x) for x in (0, -1, 2.5, True, "8")),
         *(("mode", x) for x in ("minimize", 1)),
         *(("metric", x) for x in ("", 3)),
         *(("min_fraction", x) for x in (0.0, 1.0)),

@@ -74,3 +74,18 @@ def test_nothing_follows_a_trial_that_has_ended_until_it_runs_again(how: Ending,
     if how == "failed":
         reported(book, range(last + 1, last + 2))
         assert pruner.judge(book.trials["a"]).step == last + 1
+
+
+def test_all_but_one_may_be_stopped_until_one_is_whole() -> None:
+    book = TrialBook()
+    for name in "abc":
+        book.add(name, {"horizon": 10.0})
+    assert book.n_open(5) == 4  # three run, two are to come, one must be left
+    for name, last in (("a", 4), ("b", 10)):
+        for step in range(1, last + 1):
+            book.report(name, float(step), 1.0)
+    book.end("a", "stopped")
+    assert book.n_open(5) == 3
+    book.end("b", "finished")
+    assert book.n_open(5) == 3
+    assert book.n_open(1) == 1  # more trials than were said: those that run

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from synthetic import recipe, surrogate_curve
 
 from hpo.core.decision import REASONS, StoppingSettings, SweepState, allowance, decide, select
@@ -149,6 +151,25 @@ def test_stops_that_spend_all_they_may_never_spend_the_budget_and_leave_some_to_
         assert share == pytest.approx(4 * 0.05 / ((n + 4) * (n + 3)))
         spent += share
     assert spent < 0.05
+
+
+@given(st.lists(st.integers(1, 60), max_size=80), st.floats(0.001, 0.5))
+def test_no_number_of_trials_still_open_lets_stops_spend_more_than_the_budget(n_open, alpha):
+    spent = 0.0
+    for n in n_open:
+        share = allowance(alpha, spent, n)
+        assert share >= allowance(alpha, spent)
+        spent += share
+    assert spent <= alpha * (1 + 1e-12)
+
+
+def test_of_three_trials_the_first_stop_may_spend_half():
+    assert allowance(0.05, 0.0, 2) == pytest.approx(0.025)
+    assert allowance(0.05, 0.0, 1) == pytest.approx(0.05)
+    assert allowance(0.05, 0.0, 100) == allowance(0.05, 0.0)
+    known, unknown = (SweepState(best_level=1.0, n_open=n) for n in (2, None))
+    close = forecast(1.02, dof=np.inf)  # P(best) is .023
+    assert [decide(CURVE, close, state, SETTINGS).action for state in (known, unknown)] == ["stop", "continue"]
 
 
 def test_the_first_stop_may_spend_a_fifth_and_none_may_once_the_budget_is_gone():
