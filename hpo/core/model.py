@@ -25,7 +25,8 @@ from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast, SweepForecast
 from hpo.core.found import Found
 from hpo.core.hindsight import Correction
-from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, point_of, update
+from hpo.core.landscape import Landscape, fit_landscape, joint_dof, update
+from hpo.core.landscape_point import Point, point_of
 from hpo.core.landscape_trust import LandscapeOf, Trust
 from hpo.core.looking_back import Home, LookingBack
 from hpo.core.metric import Metric

@@ -5,7 +5,8 @@ import pytest
 from scipy.optimize import approx_fprime
 
 from hpo.core import landscape
-from hpo.core.landscape import Point, fit_landscape, point_of, update
+from hpo.core.landscape import fit_landscape, update
+from hpo.core.landscape_point import Point, point_of
 from hpo.core.recipe import Recipe
 from hpo.core.schedules import schedule, unknown_schedule
 
