@@ -24,7 +24,7 @@ class Point:
     expected: float = 0.0
 
     def has(self, dimension: str) -> bool:
-        """True if the point has a place along one of :attr:`Landscape.dimensions`."""
+        """True if the point has a place along one of :attr:`hpo.core.landscape.Landscape.dimensions`."""
         if dimension == "schedule":
             return any(name.startswith("schedule.") for name in self.numbers)
         return dimension[1:] in self.words if dimension.startswith("=") else dimension in self.numbers
