@@ -31,7 +31,7 @@ def far_out(apart: FloatArray) -> FloatArray:
     return np.where(apart > SAME_KIND, np.minimum(apart, 1.0), 0.0)
 
 
-def drift_apart(rates: FloatArray, apart: FloatArray) -> FloatArray:
+def drift_apart(rates: FloatArray, apart: FloatArray, unit: float = 1.0) -> FloatArray:
     """Return the covariance of how differences between trials change with size and length, shape (n, n).
 
     Parameters
@@ -40,12 +40,14 @@ def drift_apart(rates: FloatArray, apart: FloatArray) -> FloatArray:
         Log learning rates about the references' mean.
     apart : ndarray, shape (n,)
         Each trial's distance from the nearest reference in size or length, in e-folds.
+    unit : float
+        Of the model's scale (:mod:`hpo.core.unit`).
     """
     tilted = np.sqrt(far_out(apart)) * rates
-    return np.asarray(DRIFT_TILT**2 * np.outer(tilted, tilted), dtype=np.float64)
+    return np.asarray((unit * DRIFT_TILT) ** 2 * np.outer(tilted, tilted), dtype=np.float64)
 
 
-def kept_level(before: FloatArray, after: FloatArray, apart: FloatArray) -> FloatArray:
+def kept_level(before: FloatArray, after: FloatArray, apart: FloatArray, unit: float = 1.0) -> FloatArray:
     """Return the variance that trials have in common after all, shape (n, n), to be added to ``after``.
 
     Their mean stays as uncertain as one trial by itself, as far as levels drift with size and length.
@@ -54,7 +56,7 @@ def kept_level(before: FloatArray, after: FloatArray, apart: FloatArray) -> Floa
     ----------
     before, after : ndarray, shape (n, n)
         Covariance of their final values without and with the landscape.
-    apart : ndarray, shape (n,)
+    apart, unit
         As of :func:`drift_apart`.
     """
     new = np.where(np.diag(before) > 0, far_out(apart), 0.0)
@@ -62,5 +64,5 @@ def kept_level(before: FloatArray, after: FloatArray, apart: FloatArray) -> Floa
         return np.zeros_like(after)
     lost = KEPT * np.mean(np.diag(before)[new > 0]) - np.mean(np.diag(after)[new > 0])
     drift = np.sqrt(new)
-    scale = min(max(float(lost) / float(np.mean(new[new > 0])), 0.0), DRIFT_SD**2)
+    scale = min(max(float(lost) / float(np.mean(new[new > 0])), 0.0), (unit * DRIFT_SD) ** 2)
     return np.asarray(scale * np.outer(drift, drift), dtype=np.float64)

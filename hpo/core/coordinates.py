@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -20,14 +21,28 @@ SAME_KIND = 0.05
 Kind = tuple[float | None, ...]
 """A run's parameters, tokens and steps."""
 SCHEDULE_GRID: FloatArray = np.linspace(0.05, 1.0, 20)
+_NOWHERE = 10.0
 
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Where a run lies: the logs of its known controls by name, and its schedule's values (None if unknown)."""
+    """Where a run lies: the logs of its known controls by name, its schedule's values (None if unknown), or only its name."""
 
     controls: dict[str, float]
     schedule: FloatArray | None = field(default=None, compare=False)
+    label: str = ""
+
+    @property
+    def is_scheduled(self) -> bool:
+        """True if the schedule is known, or has a name by which runs that share it are told."""
+        return self.schedule is not None or bool(self.label)
+
+    @property
+    def place(self) -> FloatArray:
+        """The schedule's values; where they are not known, values far from all schedules but those of the same name."""
+        if self.schedule is not None:
+            return self.schedule
+        return np.full_like(SCHEDULE_GRID, _NOWHERE + zlib.crc32(self.label.encode()))
 
 
 @lru_cache(MOST)
@@ -39,10 +54,14 @@ def coordinates_of(recipe: Recipe | None) -> Coordinates:
     controls = {name: float(np.log(value)) for name, value in known.items() if value is not None}
     if recipe.tau is not None and recipe.n_tokens is not None:
         controls["log_rate"] = -float(np.log(recipe.tau * recipe.n_tokens))
+    if recipe.lr is not None:
+        controls["log_lr"] = math.log(recipe.lr)
+    if recipe.n_steps is not None:
+        controls["log_length"] = math.log(recipe.n_steps)
     if recipe.n_params is not None:
         controls["log_n"] = size_coordinate(recipe.n_params)
     if not recipe.schedule.is_known:
-        return Coordinates(controls)
+        return Coordinates(controls, label=recipe.schedule.label)
     return Coordinates(controls, recipe.schedule(SCHEDULE_GRID, recipe.warmup_fraction or 0.0))
 
 
@@ -51,6 +70,7 @@ def kind_of(recipe: Recipe | None) -> Kind:
     return (None, None, None) if recipe is None else (recipe.n_params, recipe.n_tokens, recipe.n_steps)
 
 
+@lru_cache(MOST)
 def are_of_one_kind(a: Kind, b: Kind) -> bool:
     """True if how well runs of one kind are forecast says how well those of the other are: each quantity within 5 %."""
     return all((x is None) == (y is None) for x, y in zip(a, b, strict=True)) and unlike(a, b) <= SAME_KIND

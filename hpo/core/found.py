@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ class Found:
     status: dict[int, str]
     about: dict[int, dict[str, Any]]
 
-    @property
+    @cached_property
     def ends(self) -> dict[int, float]:
         """Variance that the noise of each judged run's final value has in the law, by position."""
         return {i: self.about[i].get("end_sd", 0.0) ** 2 for i in self.law.members if i in self.about}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,7 @@ _TAIL_DOF, _PASSES = 4.0, 30
 _MOST_UNEQUAL = (0.1, 1e4)
 _LEAST_VARIANCE, _NOTHING_KNOWN = 1e-12, 1e12
 _MOST_LEVERAGE = 0.95
+_ALL = slice(None)
 Fitted = tuple[Shape, Sequence[Reference]]
 """A shape and the references that it was fitted to, in their order."""
 
@@ -60,6 +62,13 @@ class Hindsight:
     noise: FloatArray
     level: FloatArray
     variance: FloatArray
+
+    @cached_property
+    def middle(self) -> tuple[float, float]:
+        """Median of what the curves say, and its robust sd about it with that of a typical forecast."""
+        middle = float(np.median(self.level))
+        apart = float(np.median(np.abs(self.level - middle))) / 0.6745
+        return middle, math.hypot(apart, math.sqrt(float(np.median(self.variance))))
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,7 @@ def hindsight_of(shapes: Sequence[Fitted], kind: Kind, fraction: float) -> Hinds
     How well references of other kinds are forecast says little of a run of this kind: they are left out.
     """
     asked = [(shape, i, r) for shape, runs in shapes for i, r in enumerate(runs) if are_of_one_kind(kind_of(r.recipe), kind)]
-    final = np.array([float(r.metric.to_model(r.final_loss)) for _, _, r in asked])
+    final = shapes[0][1][0].metric.to_model([r.final_loss for _, _, r in asked])
     chosen = np.argsort(final, kind="stable")[:: max(-(-len(asked) // MOST), 1)]
     found = np.array([_left_out(asked[k][0], asked[k][1], fraction) for k in chosen]).reshape(-1, 2)
     runs = tuple(asked[k][2] for k in chosen)
@@ -119,7 +128,7 @@ def _tried(known: Hindsight, slope_sd: float) -> tuple[Correction, FloatArray]:
     return found, order_logs(known.final, level, known.variance)
 
 
-def order_logs(final: FloatArray, level: FloatArray, variance: FloatArray) -> FloatArray:
+def order_logs(final: FloatArray, level: FloatArray, variance: FloatArray, of: NDArray[np.intp] | slice = _ALL) -> FloatArray:
     """Return the log probability that forecasts gave to the true order of each pair, shape (n, n); 0 for equal ends.
 
     Parameters
@@ -127,9 +136,11 @@ def order_logs(final: FloatArray, level: FloatArray, variance: FloatArray) -> Fl
     final : ndarray, shape (n,)
     level, variance : ndarray, shape (n,)
         The forecasts.
+    of : ndarray of int, optional
+        The rows wanted.
     """
-    sign = np.sign(final[None, :] - final[:, None])
-    gap = (level[None, :] - level[:, None]) / np.sqrt(variance[None, :] + variance[:, None])
+    sign = np.sign(final[None, :] - final[of, None])
+    gap = (level[None, :] - level[of, None]) / np.sqrt(variance[None, :] + variance[of, None])
     return np.where(sign != 0, np.log(np.maximum(special.stdtr(PAIR_DOF, sign * gap), 1e-300)), 0.0)
 
 

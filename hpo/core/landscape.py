@@ -14,7 +14,7 @@ similar schedules are near.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,38 +22,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky
-from scipy.linalg.lapack import dpotrs
+from scipy.linalg.lapack import dtrtrs
 from scipy.optimize import minimize
 
-from hpo.core.recipe import Recipe
+from hpo.core.landscape_point import SCHEDULE_KEYS, Point, dimensions_of
 
 FloatArray = NDArray[np.float64]
 MIN_REFERENCES = 4
 LEVEL_SD = 1.0
 """Prior sd of the trials' common level on the model's scale: free."""
-_SCHEDULE_GRID = np.linspace(0.05, 1.0, 20)
-_SCHEDULE_KEYS = tuple(f"schedule.{k:02d}" for k in range(_SCHEDULE_GRID.size))
 _MIN_NOISE = 3e-4
 _TILT, _CURVATURE = 0.02, 0.01  # of log loss per e-fold of the learning rate, and per its square
-
-
-@dataclass(frozen=True)
-class Point:
-    """A run's place in the landscape: numbers by name, words by name, and the final value expected beforehand."""
-
-    numbers: Mapping[str, float]
-    words: Mapping[str, str]
-    expected: float = 0.0
-
-    def has(self, dimension: str) -> bool:
-        """True if the point has a place along one of :attr:`Landscape.dimensions`."""
-        if dimension == "schedule":
-            return any(name.startswith("schedule.") for name in self.numbers)
-        return dimension[1:] in self.words if dimension.startswith("=") else dimension in self.numbers
-
-    def searched(self, name: str) -> float | str | None:
-        """Return the value of a searched setting, None if the point lacks it."""
-        return self.words.get(name, self.numbers.get(name))
 
 
 @dataclass(frozen=True)
@@ -67,6 +46,8 @@ class Landscape:
     length_scales : ndarray, shape (n_dimensions,)
     amplitude, noise : float
         Standard deviations on the model's scale.
+    unit : float
+        Of that scale (:mod:`hpo.core.unit`): that of the priors.
     """
 
     points: tuple[Point, ...]
@@ -77,6 +58,7 @@ class Landscape:
     noise: float
     mean: float
     rate_centre: float
+    unit: float = 1.0
 
     @property
     def dof(self) -> float:
@@ -111,7 +93,8 @@ class Landscape:
         factor, solved = self._known
         expected = self.mean + np.array([p.expected for p in points])
         mean = expected + cross @ solved
-        inside = self.kernel(points, points) - cross @ dpotrs(factor, cross.T, lower=1)[0]
+        half, _ = dtrtrs(factor, cross.T, lower=1)
+        inside = self.kernel(points, points) - half.T @ half
         covariance = inside + self.noise**2 * np.eye(len(points))
         return np.asarray(mean, dtype=np.float64), np.asarray(0.5 * (covariance + covariance.T), dtype=np.float64)
 
@@ -161,7 +144,7 @@ class Landscape:
 
     def _kernel(self, a: _Places, b: _Places) -> FloatArray:
         scaled = np.tensordot(self.length_scales**-2.0, _distances(a, b), axes=1)
-        return np.asarray(self.amplitude**2 * np.exp(-0.5 * scaled) + _bowl(a, b), dtype=np.float64)
+        return np.asarray(self.amplitude**2 * np.exp(-0.5 * scaled) + self.unit**2 * _bowl(a, b), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -184,7 +167,7 @@ def _along(points: Sequence[Point], name: str) -> NDArray[Any]:
     if name.startswith("="):
         return np.array([p.words.get(name[1:], "") for p in points], dtype=object)
     if name == "schedule":
-        return np.array([[p.numbers.get(k, np.nan) for k in _SCHEDULE_KEYS] for p in points])
+        return np.array([[p.numbers.get(k, np.nan) for k in SCHEDULE_KEYS] for p in points])
     return np.array([p.numbers.get(name, np.nan) for p in points])
 
 
@@ -194,44 +177,7 @@ def _bowl(a: _Places, b: _Places) -> FloatArray:
     return np.asarray(_TILT**2 * product + _CURVATURE**2 * product**2, dtype=np.float64)
 
 
-def point_of(recipe: Recipe | None, settings: Mapping[str, Any], expected: float = 0.0) -> Point:
-    """Return where a run lies: its recipe's logs, its schedule, and the values searched.
-
-    ``expected`` is a final value known up to a constant beforehand, for instance of the response mean; the process then
-    describes departures from it. Numbers above zero enter as logs, others as they are; booleans and strings are words;
-    anything else is left out.
-    """
-    numbers, words = _recipe_numbers(recipe), {}
-    if recipe is not None and not recipe.schedule.is_known:
-        words["schedule"] = str(recipe.schedule)
-    for name, value in settings.items():
-        if isinstance(value, bool | str):
-            words[name] = str(value)
-        elif isinstance(value, int | float) and math.isfinite(value):
-            numbers[name] = math.log(value) if value > 0 else float(value)
-            if value <= 0:
-                words[f"{name}≤0"] = str(value)
-    return Point(numbers, words, expected)
-
-
-def _recipe_numbers(recipe: Recipe | None) -> dict[str, float]:
-    if recipe is None:
-        return {}
-    raw = {
-        "recipe.lr": recipe.base_lr or recipe.lr,
-        "recipe.weight_decay": recipe.base_weight_decay or recipe.weight_decay,
-        "recipe.batch_tokens": recipe.batch_tokens,
-        "recipe.n_params": recipe.n_params,
-        "recipe.n_tokens": recipe.n_tokens or recipe.total_steps,
-    }
-    numbers = {name: math.log(value) for name, value in raw.items() if value}
-    if recipe.schedule.is_known:
-        eta = recipe.schedule(_SCHEDULE_GRID, recipe.warmup_fraction or 0.0)
-        numbers |= {f"schedule.{k:02d}": float(v) for k, v in enumerate(eta)}
-    return numbers
-
-
-def fit_landscape(points: Sequence[Point], finals: FloatArray) -> Landscape | None:
+def fit_landscape(points: Sequence[Point], finals: FloatArray, unit: float = 1.0) -> Landscape | None:
     """Return the landscape of references, or None if they are too few or do not vary.
 
     Parameters
@@ -239,13 +185,15 @@ def fit_landscape(points: Sequence[Point], finals: FloatArray) -> Landscape | No
     points : sequence of Point
     finals : ndarray, shape (n,)
         Final values on the model's scale (smaller is better). Very bad ones are drawn in: only the good end matters.
+    unit : float
+        Of that scale (:mod:`hpo.core.unit`).
     """
     if len(points) < MIN_REFERENCES or np.ptp(finals) <= 0:
         return None
     dimensions = dimensions_of(points)
     if not suffice(len(points), dimensions):
         return None
-    drawn_in = _drawn_in(finals) - np.array([p.expected for p in points])
+    drawn_in = _drawn_in(finals / unit) - np.array([p.expected for p in points]) / unit
     centre = float(np.mean([p.numbers.get("recipe.lr", 0.0) for p in points]))
     places = _places(points, dimensions, centre)
     squared = _distances(places, places)
@@ -256,8 +204,11 @@ def fit_landscape(points: Sequence[Point], finals: FloatArray) -> Landscape | No
         _objective, start, args=(drawn_in, squared, bowl, start), jac=True, method="L-BFGS-B", options={"maxiter": 80}
     )
     theta = found.x if np.all(np.isfinite(found.x)) and np.isfinite(found.fun) else start
-    amplitude, noise, scales = math.exp(theta[0]), math.hypot(math.exp(theta[1]), _MIN_NOISE), np.exp(theta[2:])
-    return Landscape(tuple(points), drawn_in, dimensions, scales, amplitude, noise, float(np.mean(drawn_in)), centre)
+    amplitude, noise = unit * math.exp(theta[0]), unit * math.hypot(math.exp(theta[1]), _MIN_NOISE)
+    drawn_in = unit * drawn_in
+    return Landscape(
+        tuple(points), drawn_in, dimensions, np.exp(theta[2:]), amplitude, noise, float(np.mean(drawn_in)), centre, unit
+    )
 
 
 def suffice(n_references: int, dimensions: Sequence[str]) -> bool:
@@ -266,7 +217,7 @@ def suffice(n_references: int, dimensions: Sequence[str]) -> bool:
 
 
 def update(
-    level: FloatArray, covariance: FloatArray, prior_mean: FloatArray, prior_covariance: FloatArray
+    level: FloatArray, covariance: FloatArray, prior_mean: FloatArray, prior_covariance: FloatArray, unit: float = 1.0
 ) -> tuple[FloatArray, FloatArray]:
     """Return the posterior of the final values from an alignment and a landscape whose common level is free.
 
@@ -276,16 +227,18 @@ def update(
         From the prefixes; a known final value has variance 0.
     prior_mean, prior_covariance : ndarray
         From :meth:`Landscape.prior`.
+    unit : float
+        Of the model's scale (:mod:`hpo.core.unit`).
     """
-    gain = update_gain(covariance, prior_covariance)
+    gain = update_gain(covariance, prior_covariance, unit)
     centred = prior_mean - np.mean(prior_mean) + np.mean(level)
     posterior = covariance - gain @ covariance
     return level + gain @ (centred - level), 0.5 * (posterior + posterior.T)
 
 
-def update_gain(covariance: FloatArray, prior_covariance: FloatArray) -> FloatArray:
+def update_gain(covariance: FloatArray, prior_covariance: FloatArray, unit: float = 1.0) -> FloatArray:
     """Return how far :func:`update` moves final values from the alignment towards the landscape, shape (n, n)."""
-    return np.asarray(np.linalg.solve(covariance + prior_covariance + LEVEL_SD**2, covariance).T, dtype=np.float64)
+    return np.asarray(np.linalg.solve(covariance + prior_covariance + (unit * LEVEL_SD) ** 2, covariance).T, dtype=np.float64)
 
 
 def joint_dof(dof: float, before: float, after: float, other: float) -> float:
@@ -307,26 +260,6 @@ def _drawn_in(finals: FloatArray) -> FloatArray:
     over = np.maximum(finals - knee, 0.0)
     scale = max(knee - best, 1e-6)
     return np.asarray(np.minimum(finals, knee) + scale * np.log1p(over / scale), dtype=np.float64)
-
-
-def dimensions_of(points: Sequence[Point]) -> tuple[str, ...]:
-    """Return the settings that every point has and that vary, each once: a copy of another one is left out."""
-    found: dict[tuple[float, ...], str] = {}
-    schedule = False
-    for name in sorted(set.intersection(*(set(p.numbers) for p in points)), key=lambda n: (not n.startswith("recipe."), n)):
-        column = np.array([p.numbers[name] for p in points])
-        if np.ptp(column) <= 1e-9:
-            continue
-        if name.startswith("schedule."):
-            schedule = True
-        else:
-            found.setdefault(tuple(np.round((column - column.min()) / np.ptp(column), 6)), name)
-    words = [
-        f"={name}"
-        for name in sorted(set.intersection(*(set(p.words) for p in points)))
-        if 1 < len({p.words[name] for p in points}) <= len(points) // 2
-    ]
-    return (*found.values(), *(["schedule"] if schedule else []), *words)
 
 
 def _distances(a: _Places, b: _Places) -> FloatArray:

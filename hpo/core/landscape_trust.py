@@ -76,7 +76,7 @@ def trust_of(runs: LeftOut) -> Trust:
 
 def _likeliest_factor(runs: LeftOut) -> float:
     better = np.argsort(runs.final, kind="stable")[: max(round(BETTER * runs.final.size), 2)]
-    logs = [order_logs(runs.final, *_together(runs, factor))[better] for factor in FACTORS]
+    logs = [order_logs(runs.final, *_together(runs, factor), better) for factor in FACTORS]
     likelihoods = np.stack([rows.sum(axis=1) / max(runs.final.size - 1, 1) for rows in logs])
     best = likelihoods[int(np.argmax(likelihoods.mean(axis=1)))]
     behind = best - likelihoods

@@ -13,7 +13,6 @@ from hpo.core.hindsight import Correction, Hindsight, correction_of, hindsight_o
 from hpo.core.landscape_trust import LandscapeOf, Trust, left_out, trust_of
 from hpo.core.outsider import FIRST, distance, widened
 from hpo.core.posterior import Alignment
-from hpo.core.ranks import chance_by_rank
 from hpo.core.references import Family
 from hpo.core.remembered import Remembered
 from hpo.core.shape import ShapeSettings
@@ -23,6 +22,7 @@ Home = tuple[int, tuple[str, ...]]
 """A family's position, and the controls that its runs are told apart by."""
 _Stage = tuple[Home, Kind, float]
 """Where references are looked back on: a family, a size and length, and a t̂."""
+Seen = tuple[Hindsight, Correction]
 
 
 class LookingBack:
@@ -37,35 +37,33 @@ class LookingBack:
 
     def __init__(self, families: Sequence[Family], settings: ShapeSettings) -> None:
         self._families, self._settings = families, settings
-        self._known: Remembered[_Stage, tuple[Hindsight, Correction]] = Remembered()
+        self._known: Remembered[_Stage, Seen] = Remembered()
         self._trusts: Remembered[tuple[int, Home, Kind, float], Trust] = Remembered()
 
-    def correction(self, home: Home, run: Curve) -> Correction:
-        """Return by what a forecast made so early is to be corrected."""
-        return self._at(_stage(home, run))[1]
+    def at(self, home: Home, run: Curve) -> Seen:
+        """Return the references as they were when as far as ``run``, and by what its forecast is to be corrected."""
+        return self._at(_stage(home, run))
 
     def trust(self, landscape: LandscapeOf, home: Home, run: Curve) -> Trust:
         """Return how far a landscape, which lives as long as this, is believed for a run that has got so far."""
         stage = _stage(home, run)
         return self._trusts.get((id(landscape[0]), *stage), lambda: trust_of(left_out(*self._at(stage), landscape)))
 
-    def chance_by_rank(self, home: Home, run: Curve, level: float, best: float) -> float | None:
-        """Return the probability by rank that a run whose forecast is ``level`` ends below ``best`` (:mod:`hpo.core.ranks`)."""
-        return chance_by_rank(*self._at(_stage(home, run)), level, best)
+    def scales(self, known: Sequence[Seen], runs: Sequence[Curve], aligned: Alignment) -> FloatArray:
+        """Return each run's own scale, wider where it stands apart from all references (:mod:`hpo.core.outsider`).
 
-    def scales(self, home: Home, runs: Sequence[Curve], aligned: Alignment) -> FloatArray:
-        """Return each run's own scale, wider where it stands apart from all references (:mod:`hpo.core.outsider`)."""
+        ``known`` is :meth:`at` of each run.
+        """
         if np.isinf(self._settings.scale_dof):
             return aligned.scale
-        known = [self._at(_stage(home, run))[0] for run in runs]
-        far = [distance(one, level) for one, level in zip(known, aligned.level.tolist(), strict=True)]
+        far = [distance(one, level) for (one, _), level in zip(known, aligned.level.tolist(), strict=True)]
         told = zip(aligned.scale.tolist(), far, runs, strict=True)
         return np.array([widened(scale, off, run.fraction_seen or FIRST) for scale, off, run in told])
 
-    def _at(self, stage: _Stage) -> tuple[Hindsight, Correction]:
+    def _at(self, stage: _Stage) -> Seen:
         return self._known.get(stage, lambda: self._look_back(*stage))
 
-    def _look_back(self, home: Home, kind: Kind, fraction: float) -> tuple[Hindsight, Correction]:
+    def _look_back(self, home: Home, kind: Kind, fraction: float) -> Seen:
         family = self._families[home[0]]
         kin = [(one.shape_for([]), one.references) for one in family.kin]
         known = hindsight_of([(family.fit(home[1]), family.references), *kin], kind, fraction)

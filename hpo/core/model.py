@@ -24,15 +24,18 @@ from hpo.core.coordinates import coordinates_of, kind_of
 from hpo.core.curve import Curve
 from hpo.core.forecast import Forecast, SweepForecast
 from hpo.core.found import Found
-from hpo.core.landscape import Landscape, Point, fit_landscape, joint_dof, point_of, update
+from hpo.core.hindsight import Correction
+from hpo.core.landscape import Landscape, fit_landscape, joint_dof, update
+from hpo.core.landscape_point import Point, point_of
 from hpo.core.landscape_trust import LandscapeOf, Trust
 from hpo.core.looking_back import Home, LookingBack
 from hpo.core.metric import Metric
 from hpo.core.model_settings import ModelSettings
 from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
 from hpo.core.prefix import prefixes_of
+from hpo.core.ranks import chance_by_rank
 from hpo.core.recipe import Recipe
-from hpo.core.references import Family, Reference, families_of, has_label, is_reference
+from hpo.core.references import Family, Reference, families_of, has_label, is_reference, mixed_families_of, typical_unit
 from hpo.core.remembered import Remembered
 from hpo.core.response import ResponseMean
 from hpo.core.rivals import Finished
@@ -53,12 +56,13 @@ class CollapseModel:
         self.settings = settings or ModelSettings()
         self.references = tuple(references)
         self.families = families_of(self.references, self.settings.shape)
+        self._every_family = (*self.families, *mixed_families_of(self.references, self.settings.shape))
         self._landscapes: dict[tuple[str, Metric, ResponseMean | None], LandscapeOf | None] = {}
         self._kinds = {kind_of(r.recipe) for r in self.references}
         self._last: tuple[tuple[Curve, ...], Found] | None = None
         self._homes: Remembered[tuple[str, Metric, Recipe | None], Home | None] = Remembered()
         self._points: Remembered[Hashable, Point] = Remembered()
-        self._back = LookingBack(self.families, self.settings.shape)
+        self._back = LookingBack(self._every_family, self.settings.shape)
 
     @classmethod
     def fit(cls, curves: Sequence[Curve], settings: ModelSettings | None = None) -> CollapseModel:
@@ -83,20 +87,22 @@ class CollapseModel:
         """Return the family a curve belongs to, None if there is none.
 
         The references of its own schedule, if they span its controls; else those of all schedules joined by a response mean,
-        if there is one, rather by one of its own rate; else those of its own schedule after all.
+        if there is one, rather by one of its own rate; else those of its own schedule after all. None for a run that has none
+        of these: it may still be forecast from what all schedules have in common, widely.
         """
         home = self._home_of(curve)
-        return None if home is None else self.families[home[0]]
+        return None if home is None or home[0] >= len(self.families) else self.families[home[0]]
 
     def _home_of(self, curve: Curve) -> Home | None:
         return self._homes.get((curve.family, curve.metric, curve.recipe), lambda: self._find_home(curve))
 
     def _find_home(self, curve: Curve) -> Home | None:
-        matches = [k for k, f in enumerate(self.families) if f.accepts(curve.family, curve.metric, curve.recipe)]
+        every = self._every_family
+        matches = [k for k, f in enumerate(every) if f.accepts(curve.family, curve.metric, curve.recipe)]
         if not matches:
             return None
-        best = max(matches, key=lambda k: (rank_of(self.families[k], curve.recipe), len(self.families[k].references)))
-        return best, self.families[best].controls_for([coordinates_of(curve.recipe)])
+        best = max(matches, key=lambda k: (rank_of(every[k], curve.recipe), len(every[k].references)))
+        return best, every[best].controls_for([coordinates_of(curve.recipe)])
 
     def forecast(self, curve: Curve) -> Forecast:
         """Return the forecast of one run by itself."""
@@ -154,7 +160,7 @@ class CollapseModel:
         law, home = self._align([curve]).law, self._home_of(curve)
         if home is None or curve.is_complete or not law.members:
             return None
-        return self._back.chance_by_rank(home, curve, float(law.level[0]), best)
+        return chance_by_rank(*self._back.at(home, curve), float(law.level[0]), best)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict with a ``schema`` number."""
@@ -233,11 +239,11 @@ class CollapseModel:
         mean, spread = landscape.prior(points)
         doubt = np.sqrt([trust.factor for trust in trusts])
         apart = distances([kind_of(run.recipe) for run in runs], self._kinds)
-        spread = spread * np.outer(doubt, doubt) + drift_apart(landscape.rates(points), apart)
+        spread = spread * np.outer(doubt, doubt) + drift_apart(landscape.rates(points), apart, landscape.unit)
         spread -= np.diag(np.minimum(noise, (doubt * landscape.noise) ** 2))
-        level, after = update(level, before - np.diag(noise), mean, spread)
+        level, after = update(level, before - np.diag(noise), mean, spread, landscape.unit)
         after += np.diag(noise)
-        return level, after + kept_level(before, after, apart)
+        return level, after + kept_level(before, after, apart, landscape.unit)
 
     def landscape_of(
         self, recipes: Sequence[Recipe | None], family: str, metric: Metric
@@ -262,7 +268,8 @@ class CollapseModel:
             runs = [r for r in self.references if has_label(r, family, metric)]
             runs = [r for r in runs if response is None or response.covers(r.recipe)]
             finals = metric.to_model([r.final_loss for r in runs])
-            fitted = fit_landscape([point_about(r.recipe, r.settings, response) for r in runs], finals)
+            unit = typical_unit(runs, self.settings.shape) if response is None else response.unit
+            fitted = fit_landscape([point_about(r.recipe, r.settings, response) for r in runs], finals, unit)
             self._landscapes[key] = None if fitted is None else (fitted, runs)
         return self._landscapes[key]
 
@@ -334,24 +341,25 @@ class CollapseModel:
 
     def _align_group(self, home: Home, members: list[int], curves: Sequence[Curve], found: Found) -> list[_Block]:
         """Return one group's joint law without the runs that cannot be judged; note statuses and misfits."""
-        family, controls = self.families[home[0]], home[1]
+        family, controls = self._every_family[home[0]], home[1]
         shape = family.fit(controls)
         made = prefixes_of([curves[i] for i in members], family, shape)
-        for i in members:
-            found.about[i] = {"family": family.name, "n_references": len(family.references), "controls": controls}
-            found.status[i] = "too_few_points"
-        judged = []
+        about = {"family": family.name, "n_references": len(family.references), "controls": controls}
+        judged, back = [], []
         for i, prefix in zip(members, made, strict=True):
+            found.about[i], found.status[i] = dict(about), "too_few_points"
             if prefix is None or prefix.standing is None:
                 continue
+            seen = self._back.at(home, curves[i])
             found.about[i]["misfit"] = prefix.standing.misfit
-            found.status[i] = self._status_of(home, curves[i], prefix.standing.misfit)
+            found.status[i] = self._status_of(prefix.standing.misfit, seen[1])
             if found.status[i] != "bad_misfit":  # what a run that left the family does says nothing of the others
                 judged.append((i, prefix))
+                back.append(seen)
         if not judged:
             return []
         aligned = align_jointly([prefix for _, prefix in judged], shape.covariance, shape.settings.scale_dof)
-        aligned = replace(aligned, scale=self._back.scales(home, [curves[i] for i, _ in judged], aligned))
+        aligned = replace(aligned, scale=self._back.scales(back, [curves[i] for i, _ in judged], aligned))
         scales = np.array([shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in judged])
         covariance = aligned.scaled(scales)
         if shape.noise is not None:  # of the references' ends in the shape, and of the final value to be measured
@@ -362,28 +370,28 @@ class CollapseModel:
             for k, (i, _) in enumerate(judged):
                 found.about[i]["end_sd"] = float(scales[k] * np.sqrt(own[k]))
                 found.about[i]["shared_end_sd"] = float(scales[k] * np.sqrt(shared[k, k]))
-        level = np.array([self._back.correction(home, curves[i]).of(aligned.level[k]) for k, (i, _) in enumerate(judged)])
+        level = np.array([correction.of(aligned.level[k]) for k, (_, correction) in enumerate(back)])
         dofs = tuple(mixed_dof(shape.dof, float(share)) for share in aligned.noise_share)
         return [([i for i, _ in judged], level, covariance, dofs)]
 
-    def _status_of(self, home: Home, run: Curve, misfit: float) -> str:
+    def _status_of(self, misfit: float, correction: Correction) -> str:
         if misfit > self.settings.max_misfit:
             return "bad_misfit"
-        return "misleading" if self._back.correction(home, run).misleads else "ok"
+        return "misleading" if correction.misleads else "ok"
 
 
 def rank_of(family: Family, recipe: Recipe | None) -> int:
     """Return how well a family suits a run that it accepts: see :meth:`CollapseModel.family_of`."""
     if family.response is not None:
         return 1 if family.response.rates is None else 2
-    return 3 if family.spans(recipe) else 0
+    return -1 if family.is_mixed else 3 if family.spans(recipe) else 0
 
 
 def point_about(recipe: Recipe | None, settings: Mapping[str, Any], response: ResponseMean | None) -> Point:
     """Return a run's place in the landscape; with a response mean that covers it, its recipe says all that matters."""
     if response is None or recipe is None or not response.covers(recipe):
         return point_of(recipe, settings if response is None else {})
-    return point_of(recipe, {}, response.log_final(recipe))
+    return point_of(recipe, {}, response.final(recipe))
 
 
 _Block = tuple[list[int], FloatArray, FloatArray, tuple[float, ...]]

@@ -203,24 +203,28 @@ def _x_log_x(x: FloatArray, r: float) -> FloatArray:
     return np.asarray(x**r * np.log(np.where(x > 0, x, 1.0)), dtype=np.float64)
 
 
-def fit_multi_power_law(recipes: Sequence[Recipe], losses: FloatArray) -> tuple[MultiPowerLaw, float]:
+def fit_multi_power_law(
+    recipes: Sequence[Recipe], losses: FloatArray, lowest_floor: float = 0.0
+) -> tuple[MultiPowerLaw, float]:
     """Return the constants of complete runs of one size, batch and peak rate, and the root mean square of the fit's errors.
 
     Parameters
     ----------
     losses : ndarray, shape (n_runs, len(GRID))
         log L; NaN where a run was not logged.
+    lowest_floor : float
+        Of L0, in units of the lowest loss; at most 0.
     """
     drives = [drive_of(recipe) for recipe in recipes]
     unit = float(np.median([d.summed[-1] for d in drives]))
     burn_in = float(np.median([0.5 * (r.warmup_fraction or 0.0) * float(r.n_steps or 0) for r in recipes])) or _BURN_IN
     begins = np.array([_begins(recipe) for recipe in recipes])
     told = np.where(begins[:, None] <= GRID, losses, np.nan)
-    found, rms = _fit(_Drives.of(drives, unit, _FITTED), told[:, _FITTED], math.log(burn_in))
+    found, rms = _fit(_Drives.of(drives, unit, _FITTED), told[:, _FITTED], math.log(burn_in), lowest_floor)
     return MultiPowerLaw(**dict(zip(_CONSTANTS, map(float, found), strict=True)), sum_unit=unit), rms
 
 
-def _fit(drives: _Drives, losses: FloatArray, log_burn_in: float) -> tuple[FloatArray, float]:
+def _fit(drives: _Drives, losses: FloatArray, log_burn_in: float, lowest_floor: float) -> tuple[FloatArray, float]:
     """Return the constants that fit log losses, shape (n_runs, n_times), best, and the rms of the errors."""
     use = np.isfinite(losses)
     centre, weight = _prior(log_burn_in)
@@ -234,7 +238,7 @@ def _fit(drives: _Drives, losses: FloatArray, log_burn_in: float) -> tuple[Float
         value = np.maximum(drives.losses(theta), 1e-9)
         return np.concatenate(((drives.gradient(theta) / value[..., None])[use], np.diag(weight)))
 
-    start, low, high = _bounds(best, log_burn_in)
+    start, low, high = _bounds(best, log_burn_in, lowest_floor)
     fitted = least_squares(
         errors, start, jacobian, bounds=(low, high), loss="soft_l1", f_scale=ROBUST, max_nfev=80, x_scale="jac"
     )
@@ -248,9 +252,9 @@ def _prior(log_burn_in: float) -> tuple[FloatArray, FloatArray]:
     return centre, _PRIOR / sd
 
 
-def _bounds(best: float, log_burn_in: float) -> tuple[list[float], list[float], list[float]]:
+def _bounds(best: float, log_burn_in: float, lowest_floor: float) -> tuple[list[float], list[float], list[float]]:
     """Return start, lower and upper bounds; other starts end in the same place (all recorded runs)."""
     start = [0.85 * best, math.log(0.12 * best), 0.4, log_burn_in, math.log(0.03 * best), 0.5, 7.0, 0.6, 0.6]
-    low = [0.0, math.log(1e-4 * best), 0.01, log_burn_in - 6.0, math.log(1e-5 * best), 0.05, -2.0, 0.0, 0.01]
+    low = [lowest_floor * best, math.log(1e-4 * best), 0.01, log_burn_in - 6.0, math.log(1e-5 * best), 0.05, -2.0, 0.0, 0.01]
     high = [0.999 * best, math.log(100.0 * best), 3.0, log_burn_in + 4.0, math.log(10.0 * best), 1.5, 16.0, 2.0, 3.0]
     return start, low, high

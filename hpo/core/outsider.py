@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from hpo.core.hindsight import Hindsight
 
 FEWEST = 4
@@ -31,8 +29,7 @@ def distance(known: Hindsight, level: float) -> float:
     """
     if known.level.size < FEWEST:
         return 1.0
-    middle = float(np.median(known.level))
-    spread = math.hypot(float(np.median(np.abs(known.level - middle))) / 0.6745, math.sqrt(float(np.median(known.variance))))
+    middle, spread = known.middle
     return min(max(abs(level - middle) / spread, 1.0), FURTHEST)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
+from scipy.linalg.lapack import dpotrf, dtrtrs
 
 from hpo.core.standing import Prefix, standing_of, tempered
 
@@ -84,8 +85,8 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof:
     Notes
     -----
     d_i = θ_i + W_i (Σ_k f_ik u_k + r_i) + ε_i with u_k ~ N(0, K) shared and r_i ~ N(0, own_i K). The u_k are integrated out
-    through their posterior on the nodes that any trial observes: one system of p × n_used unknowns, not of all trials' bins.
-    A trial by itself needs no u: its bins scatter by (own + |f|²) K.
+    through their posterior on the nodes that any trial observes: one system of p × n_used unknowns, not of all trials' bins,
+    for v_k ~ N(0, 1) with u_k = R v_k and R Rᵀ = K. A trial by itself needs no u: its bins scatter by (own + |f|²) K.
     """
     alone = [p.standing or standing_of(_with_precision(p, covariance), scale_dof) for p in prefixes]
     misfits, scales, noisy = np.array([(one.misfit, one.scale, one.noise_share) for one in alone]).T
@@ -93,13 +94,13 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof:
         level, variance = np.array([alone[0].level]), np.array([alone[0].variance])
         return Alignment(level, variance[:, None], misfits, variance, scales, noisy)
     used = np.flatnonzero(np.any([np.any(p.weights != 0, axis=0) for p in prefixes], axis=0))
-    k_used = covariance[np.ix_(used, used)]
+    root = _factor(covariance[np.ix_(used, used)])
     p, n_used = prefixes[0].loadings.size, used.size
     levels, variances = np.zeros(len(prefixes)), np.zeros(len(prefixes))
     gram, pull = np.zeros((p, p, n_used, n_used)), np.zeros((p, n_used))
     loadings = np.zeros((len(prefixes), p, n_used))
     for members in _by_size(prefixes):
-        known = _batch([prefixes[i] for i in members], covariance, used)
+        known = _batch([prefixes[i] for i in members], covariance, used, root)
         f = np.stack([prefixes[i].loadings for i in members])
         levels[members], variances[members] = known.level, known.variance
         gram += np.tensordot(f[:, :, None] * f[:, None, :], known.gram, axes=(0, 0))
@@ -107,7 +108,7 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof:
         loadings[members] = f[:, :, None] * known.weights[:, None, :]
     flat = loadings.reshape(len(prefixes), -1)
     whole = gram.transpose(0, 2, 1, 3).reshape(p * n_used, p * n_used)
-    moved, spread = _shared_deviation(whole, pull.ravel(), k_used, flat)
+    moved, spread = _shared_deviation(whole, pull.ravel(), flat)
     covariance_of_levels = np.diag(variances) + spread
     return Alignment(levels - moved, covariance_of_levels, misfits, variances, scales, noisy)
 
@@ -134,7 +135,7 @@ def _by_size(prefixes: Sequence[Prefix]) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class _Batch:
-    """What trials of one number of bins say of their levels and of the shared u; the first axis of all is the trial."""
+    """What trials of one number of bins say of their levels and of the shared v; the first axis of all is the trial."""
 
     level: FloatArray
     variance: FloatArray
@@ -143,47 +144,37 @@ class _Batch:
     weights: FloatArray
 
 
-def _batch(prefixes: Sequence[Prefix], covariance: FloatArray, used: NDArray[np.int64]) -> _Batch:
-    w = np.stack([p.weights[:, used] for p in prefixes])
+def _batch(prefixes: Sequence[Prefix], covariance: FloatArray, used: NDArray[np.int64], root: FloatArray) -> _Batch:
+    w = np.stack([p.weights[:, used] for p in prefixes]) @ root
     d = np.stack([p.offset for p in prefixes])
     inverse = np.linalg.inv(np.stack([p.scatter(covariance, p.own) for p in prefixes]))
     ones = inverse.sum(axis=2)
     total = ones.sum(axis=1)
     weights = (ones[:, None, :] @ w)[:, 0] / total[:, None]
-    projected = inverse @ w - ones[:, :, None] * weights[:, None, :]  # (V⁻¹ − V⁻¹11ᵀV⁻¹/1ᵀV⁻¹1) W
+    projected = inverse @ w - ones[:, :, None] * weights[:, None, :]  # (V⁻¹ − V⁻¹11ᵀV⁻¹/1ᵀV⁻¹1) W R
     turned = projected.transpose(0, 2, 1)
     level = np.sum(ones * d, axis=1) / total
     return _Batch(level, 1.0 / total, w.transpose(0, 2, 1) @ projected, (turned @ d[:, :, None])[:, :, 0], weights)
 
 
-def _shared_deviation(
-    gram: FloatArray, pull: FloatArray, k_used: FloatArray, flat: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return by how much the shared u moves the levels, shape (n,), and what it adds to their covariance, shape (n, n).
+def _shared_deviation(gram: FloatArray, pull: FloatArray, flat: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return by how much the shared v moves the levels, shape (n,), and what it adds to their covariance, shape (n, n).
 
     Parameters
     ----------
     gram, pull : ndarray, shapes (p·n_used, p·n_used) and (p·n_used,)
-        Σ f fᵀ ⊗ WᵀQW and its right side; the prior of the stacked u is I ⊗ K.
+        Σ f fᵀ ⊗ RᵀWᵀQWR and its right side.
     flat : ndarray, shape (n, p·n_used)
-        What one unit of u adds to each level.
+        What one unit of v adds to each level.
 
     Notes
     -----
-    The posterior covariance is (I + C₀G)⁻¹C₀ with C₀ = I ⊗ K, so that a zero or singular K needs no inverse. Only its products
-    with ``flat`` and ``pull`` are solved for.
+    The posterior covariance of v is (I + G)⁻¹: of its Cholesky factor L only L⁻¹ of ``flat`` and ``pull`` is needed.
     """
-    size = len(k_used)
-    sides = np.column_stack((flat.T, pull))
-    system = np.eye(len(gram)) + _times_prior(k_used, gram, size)
-    solved = np.linalg.solve(system, _times_prior(k_used, sides, size))
-    spread = flat @ solved[:, :-1]
-    return flat @ solved[:, -1], 0.5 * (spread + spread.T)
-
-
-def _times_prior(k_used: FloatArray, matrix: FloatArray, size: int) -> FloatArray:
-    """Return (I ⊗ K) times a matrix, block by block."""
-    return np.asarray((k_used @ matrix.reshape(-1, size, matrix.shape[1])).reshape(matrix.shape))
+    factor, _ = dpotrf(gram + np.eye(len(gram)), lower=1)
+    solved, _ = dtrtrs(factor, np.column_stack((flat.T, pull)), lower=1)
+    of_levels = solved[:, :-1]
+    return of_levels.T @ solved[:, -1], of_levels.T @ of_levels
 
 
 @dataclass(frozen=True)
@@ -249,6 +240,13 @@ def probability_best(draws: FloatArray, margin: float = 0.0) -> FloatArray:
     return np.asarray((shared / shared.sum(axis=1, keepdims=True)).mean(axis=0))
 
 
+def _factor(covariance: FloatArray) -> FloatArray:
+    """Return R with R Rᵀ the covariance: Cholesky's, or :func:`_root` of one that is singular."""
+    factor, failed = dpotrf(covariance, lower=1, clean=1)
+    return _root(covariance) if failed else np.asarray(factor, dtype=np.float64)
+
+
 def _root(covariance: FloatArray) -> FloatArray:
+    """Return the symmetric root, which is one: the eigenvectors of runs that are alike are any, and turn by rounding."""
     values, vectors = np.linalg.eigh(covariance)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)

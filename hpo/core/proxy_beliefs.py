@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpo.core.coordinates import COLLAPSED_FROM, Coordinates, coordinates_of
-from hpo.core.landscape import Landscape, Point, dimensions_of, point_of
+from hpo.core.landscape import Landscape
+from hpo.core.landscape_point import Point, dimensions_of, point_of
 from hpo.core.metric import Metric
 from hpo.core.model import CollapseModel, point_about, rank_of
 from hpo.core.recipe import Recipe

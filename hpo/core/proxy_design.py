@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpo.core.coordinates import Coordinates, coordinates_of
-from hpo.core.landscape import Point, dimensions_of, point_of, suffice, update_gain
+from hpo.core.landscape import suffice, update_gain
+from hpo.core.landscape_point import Point, dimensions_of, point_of
 from hpo.core.proxy_beliefs import Knowledge
 from hpo.core.recipe import Recipe
 from hpo.core.shape import Shape, common_controls, inverse_of, run_kernel

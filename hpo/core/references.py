@@ -18,23 +18,26 @@ from hpo.core.bad_reports import without_bad_reports
 from hpo.core.coordinates import Coordinates, coordinates_of
 from hpo.core.curve import N_BINS, Curve
 from hpo.core.divergence import has_risen
+from hpo.core.family_controls import SAME_CONTROL, Teaching
 from hpo.core.learning_rate import GRID
 from hpo.core.metric import Metric
 from hpo.core.noise import CurveNoise
 from hpo.core.recipe import Recipe, recipe_from_dict, share_schedule
 from hpo.core.response import ResponseMean, are_alike, fit_responses
-from hpo.core.shape import NODES, Shape, ShapeSettings, common_controls, residuals_at_nodes
+from hpo.core.shape import NODES, Shape, ShapeSettings, residuals_at_nodes
 from hpo.core.shape_fit import Kin, fit_shape
 from hpo.core.surrogate import FIT_FROM as SURROGATE_FROM
 from hpo.core.surrogate import Surrogate, fit_surrogate_to, surrogate_mean
+from hpo.core.unit import rounded, unit_of
 
 FloatArray = NDArray[np.float64]
 OWN_SHAPE = 4
-SAME_CONTROL = 0.05
 CARRIED_FROM = 0.05
 """t̂ from which on a reference that is logged later, or is in its burn-in, is continued along the response mean."""
+MIXED_SCHEDULE_SD = 20.0
+"""Prior sd of a schedule's own curve, in multiples of a run's misfit, where no mean tells it."""
 MAX_RESPONSE_RMS = 0.02
-"""A response mean that misses its own references by more than this (rms of log loss) joins no schedules."""
+"""A response mean that misses its own references by more than this (rms) joins no schedules."""
 
 
 @dataclass(frozen=True)
@@ -118,19 +121,22 @@ class Family:
     """References that one shape is fitted to: one metric and label, and one schedule unless ``response`` joins them all.
 
     ``kin`` are the same label's other schedules: how much one run strays from its schedule's curve is estimated together.
+    ``is_mixed``: of all schedules, though nothing but their likeness joins them.
     """
 
     references: tuple[Reference, ...]
     settings: ShapeSettings
     response: ResponseMean | None = None
     kin: tuple[Family, ...] = ()
+    unit: float = 1.0
+    is_mixed: bool = False
 
     @property
     def name(self) -> str:
         """Label, schedule and metric in words."""
         first = self.references[0]
         schedule = "no schedule" if first.recipe is None else str(first.recipe.schedule)
-        within = "all schedules" if self.response is not None else schedule
+        within = "all schedules" if self.response is not None or self.is_mixed else schedule
         return " · ".join(part for part in (first.family, within, first.metric.name) if part)
 
     def accepts(self, family: str, metric: Metric, recipe: Recipe | None) -> bool:
@@ -138,6 +144,8 @@ class Family:
         first = self.references[0]
         if not self.has_label(family, metric):
             return False
+        if self.is_mixed:
+            return coordinates_of(recipe).is_scheduled
         return self.response.covers(recipe) if self.response is not None else _same_schedule(recipe, first.recipe)
 
     def spans(self, recipe: Recipe | None) -> bool:
@@ -169,7 +177,7 @@ class Family:
     def mean_curve(self, recipe: Recipe | None, fractions: FloatArray) -> FloatArray:
         """Return m(t̂) of a run, known before any shape is fitted: zero at t̂ = 1."""
         if self.response is not None and recipe is not None:
-            return self.response.log_shape(recipe, fractions)
+            return self.response.shape(recipe, fractions)
         if self.surrogate is not None:
             return surrogate_mean(self.surrogate, recipe, fractions)
         return np.zeros_like(fractions)
@@ -207,24 +215,12 @@ class Family:
         return self.fit(self.controls_for(runs))
 
     def controls_for(self, runs: Sequence[Coordinates]) -> tuple[str, ...]:
-        """Return what both the references and ``runs`` know and the settings use.
-
-        Where τ differs among the references only as their lengths do (one learning rate), what lengths do would be taken for
-        τ's: the decay rate ηλ/B, which they have alike, stands for it then.
-        """
-        known = common_controls([self._common, *runs], self.settings)
-        if "log_tau" not in known or self._tells_tau or any("log_rate" not in run.controls for run in [self._common, *runs]):
-            return known
-        return tuple("log_rate" if name == "log_tau" else name for name in known)
+        """Return what runs are told apart by: see :mod:`hpo.core.family_controls`."""
+        return self._teaching.controls_for(runs, self.settings)
 
     @cached_property
-    def _tells_tau(self) -> bool:
-        """True if τ differs among the references other than with length and size, as far as all tell these."""
-        names = [c for c in ("log_tau", "log_tpp", "log_n") if c in self._common.controls]
-        rows = np.array([[run.controls[c] for c in names] for run in self._coordinates])
-        sides = np.column_stack((np.ones(len(rows)), rows[:, 1:]))
-        left = rows[:, 0] - sides @ np.linalg.lstsq(sides, rows[:, 0], rcond=None)[0]
-        return bool(np.ptp(left) > SAME_CONTROL)
+    def _teaching(self) -> Teaching:
+        return Teaching(self._coordinates)
 
     def fit(self, controls: tuple[str, ...]) -> Shape:
         """Return the shape for the given controls; fitted once."""
@@ -232,7 +228,9 @@ class Family:
             residuals = np.stack([self._past_burn_in(r) for r in self.references])
             means = np.stack([self._mean_between_points(r) for r in self.references])
             noises = [r.noise for r in self.references]
-            self._shapes[controls] = fit_shape(residuals, self._coordinates, controls, self.settings, means, noises, self._kin)
+            self._shapes[controls] = fit_shape(
+                residuals, self._coordinates, controls, self.settings, means, noises, self._kin, self.unit
+            )
         return self._shapes[controls]
 
     @cached_property
@@ -249,13 +247,6 @@ class Family:
     @cached_property
     def _coordinates(self) -> tuple[Coordinates, ...]:
         return tuple(coordinates_of(r.recipe) for r in self.references)
-
-    @cached_property
-    def _common(self) -> Coordinates:
-        """What all references know, as one run's coordinates."""
-        first, *others = self._coordinates
-        controls = {c: x for c, x in first.controls.items() if all(c in run.controls for run in others)}
-        return Coordinates(controls, first.schedule if all(run.schedule is not None for run in others) else None)
 
     @cached_property
     def _shapes(self) -> dict[tuple[str, ...], Shape]:
@@ -302,9 +293,38 @@ def families_of(references: Sequence[Reference], settings: ShapeSettings) -> tup
     return (*joined, *(f for group in by_label for f in _by_schedule(group, settings)))
 
 
+def mixed_families_of(references: Sequence[Reference], settings: ShapeSettings) -> tuple[Family, ...]:
+    """Return for each label and metric the family of all its references, for runs whose schedule none of them has.
+
+    Where no response mean joins schedules, how far one's curve is from another's is not known: the forecast is as wide as that.
+    """
+    if settings.mean != "response" or settings.schedule_sd == 0:
+        return ()
+    scheduled = [r for r in references if coordinates_of(r.recipe).is_scheduled]
+    loose = replace(settings, schedule_sd=MIXED_SCHEDULE_SD)
+    groups = [tuple(g) for g in _grouped(scheduled, lambda a, b: (a.family, a.metric) == (b.family, b.metric))]
+    return tuple(Family(g, loose, unit=typical_unit(g, loose), is_mixed=True) for g in groups)
+
+
+def typical_unit(references: Sequence[Reference], settings: ShapeSettings, is_joined: bool = False) -> float:
+    """Return the unit of the scale on which references of one metric count (:mod:`hpo.core.unit`).
+
+    Of a log, only references tell it that one law describes or whose controls are known; those of a study may fall by anything.
+    """
+    if not references:
+        return 1.0
+    has_log = references[0].metric.transform != "identity"
+    teaching = Teaching(tuple(coordinates_of(r.recipe) for r in references))
+    if has_log and not is_joined and not teaching.controls_for([], settings):
+        return 1.0
+    found = unit_of([r.residuals for r in references], NODES)
+    return rounded(found) if has_log else found
+
+
 def _by_schedule(group: Sequence[Reference], settings: ShapeSettings) -> list[Family]:
     """Return one label's families of one schedule each, every one with the others as kin."""
-    alone = [Family(tuple(g), settings) for g in _grouped(group, lambda a, b: _same_schedule(a.recipe, b.recipe))]
+    unit = typical_unit(group, settings)
+    alone = [Family(tuple(g), settings, unit=unit) for g in _grouped(group, lambda a, b: _same_schedule(a.recipe, b.recipe))]
     return [replace(one, kin=tuple(k for k in alone if k is not one)) for one in alone]
 
 
@@ -315,18 +335,17 @@ def _of_one_size(group: Sequence[Reference]) -> list[list[Reference]]:
 
 def _joined(group: Sequence[Reference], settings: ShapeSettings) -> list[Family]:
     """Return the families of all schedules, one for each response mean that fits the group well enough."""
-    if group[0].metric.transform != "log":
-        return []
-    means = fit_responses([(r.recipe, _log_losses(r)) for r in group if r.recipe is not None])
-    usable = [mean for mean in means if mean.rms <= MAX_RESPONSE_RMS]
-    return [Family(tuple(r for r in group if mean.covers(r.recipe)), settings, mean) for mean in usable]
+    unit, has_log = typical_unit(group, settings, is_joined=True), group[0].metric.transform != "identity"
+    means = fit_responses([(r.recipe, _levels(r)) for r in group if r.recipe is not None], unit, is_log=has_log)
+    usable = [mean for mean in means if mean.rms * mean.scale <= MAX_RESPONSE_RMS * unit]
+    return [Family(tuple(r for r in group if mean.covers(r.recipe)), settings, mean, unit=unit) for mean in usable]
 
 
-def _log_losses(reference: Reference) -> FloatArray:
-    """Return log L at the response mean's grid, NaN before the run's first point and far from any."""
+def _levels(reference: Reference) -> FloatArray:
+    """Return y at the response mean's grid, NaN before the run's first point and far from any."""
     known = np.isfinite(reference.residuals)
     nodes, rows = np.append(NODES[known], 1.0), np.append(reference.residuals[known], 0.0)
-    inside = np.interp(np.log(GRID), np.log(nodes), rows) + np.log(reference.final_loss)
+    inside = np.interp(np.log(GRID), np.log(nodes), rows) + float(reference.metric.to_model(reference.final_loss))
     logged = reference.noise.fractions
     near = np.ones(GRID.size, dtype=bool) if logged.size == 0 else _distance(GRID, logged) <= 0.5 * np.gradient(GRID)
     near[-1] = True  # the final value is known

@@ -11,7 +11,7 @@ MOST = 1024
 
 
 class Remembered(Generic[Key, Answer]):
-    """Answers by key; one more than ``most`` and all are forgotten. Unlike a cached method it can be pickled."""
+    """Answers by key; one more than ``most`` and the oldest is forgotten. Unlike a cached method it can be pickled."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
@@ -21,6 +21,6 @@ class Remembered(Generic[Key, Answer]):
         """Return the answer for ``key``, made now if it is not known."""
         if key not in self._known:
             if len(self._known) >= self._most:
-                self._known.clear()
+                del self._known[next(iter(self._known))]
             self._known[key] = make()
         return self._known[key]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -67,18 +68,20 @@ def drive_of(recipe: Recipe, n_steps: float | None = None) -> Drive:
     return Drive(summed, between, between / (np.diff(GRID, prepend=0.0) * rate.steps), rate.peak)
 
 
-def fit_kernel(recipes: Sequence[Recipe], losses: FloatArray) -> tuple[Kernel, float]:
+def fit_kernel(recipes: Sequence[Recipe], losses: FloatArray, lowest_floor: float = 0.0) -> tuple[Kernel, float]:
     """Return the constants of complete runs of one size and batch, and the root mean square of the fit's errors.
 
     Parameters
     ----------
     losses : ndarray, shape (n_runs, len(GRID))
         log L; NaN where a run was not logged.
+    lowest_floor : float
+        Of L0, in units of the lowest loss; at most 0.
     """
     drives = _stacked([drive_of(recipe) for recipe in recipes])
     use = np.isfinite(losses) & (GRID >= FIT_FROM)
     unit = float(np.exp(np.mean(np.log(drives.peak))))
-    start, low, high = _bounds(drives, losses)
+    start, low, high = _bounds(drives, losses, lowest_floor)
 
     def errors(theta: FloatArray) -> FloatArray:
         return np.asarray((np.log(np.maximum(_losses(theta, drives, unit), 1e-9)) - losses)[use], dtype=np.float64)
@@ -101,7 +104,7 @@ def _stacked(drives: Sequence[Drive]) -> _Drives:
     return _Drives(*(np.stack([np.asarray(getattr(d, name)) for d in drives]) for name in _Drives._fields))
 
 
-def _bounds(drives: _Drives, losses: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _bounds(drives: _Drives, losses: FloatArray, lowest_floor: float) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return start, lower and upper bounds, scaled to the runs' own losses and summed rates."""
     best = float(np.exp(np.nanmin(losses)))
     total, peak = float(np.median(drives.summed[:, -1])), float(np.median(drives.peak))
@@ -116,7 +119,7 @@ def _bounds(drives: _Drives, losses: FloatArray) -> tuple[FloatArray, FloatArray
         np.log(memory),
         -0.1,
     ]
-    low = [0.0, start[1] - 8, np.log(1e-6 * total), 0.02, start[4] - 10, 0.0, np.log(1e-3 * total), -0.6]
+    low = [lowest_floor * best, start[1] - 8, np.log(1e-6 * total), 0.02, start[4] - 10, 0.0, np.log(1e-3 * total), -0.6]
     high = [0.98 * best, start[1] + 8, np.log(0.5 * total), 2.0, start[4] + 15, 2.0, np.log(3 * total), 0.3]
     return np.array(start), np.array(low), np.array(high)
 
@@ -132,7 +135,13 @@ def _losses(theta: FloatArray, drives: _Drives, unit: float) -> FloatArray:
 
 
 def _recursion(keep: FloatArray, gain: FloatArray) -> FloatArray:
-    """Return e, shape (n_runs, n), with e_k = keep_k·e_{k−1} + gain_k along the last axis, e_{−1} = 0."""
+    """Return e, shape (n_runs, n), with e_k = keep_k·e_{k−1} + gain_k along the last axis, e_{−1} = 0.
+
+    Of one run by plain numbers: each step costs a twentieth of one of arrays.
+    """
+    if len(gain) == 1:
+        steps = zip(keep[0].tolist(), gain[0].tolist(), strict=True)
+        return np.array([list(accumulate(steps, lambda e, step: step[0] * e + step[1], initial=0.0))[1:]])
     out, rows = gain.T.copy(), np.ascontiguousarray(keep.T)
     for k in range(1, len(out)):
         out[k] += rows[k] * out[k - 1]

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpo.core.coordinates import SCHEDULE_GRID, Coordinates, coordinates_of
+from hpo.core.coordinates import Coordinates, coordinates_of
 from hpo.core.curve import BIN_EDGES, Curve
 from hpo.core.leave_out import LeaveOut
 from hpo.core.noise import FamilyNoise
@@ -49,7 +49,11 @@ NEGLIGIBLE = 1e-6
 leave counts as each trial's own."""
 REMEMBERED_BINS = 16
 REMEMBERED_RUNS = 128
-CONTROLS = ("log_tau", "log_tpp", "log_n")
+REMEMBERED_GROUPS = 16
+CONTROLS = ("log_tau", "log_lr", "log_tpp", "log_length", "log_n")
+INSTEAD = {"log_lr": "log_tau", "log_length": "log_tpp"}
+"""What stands for another control that is not known, in runs whose schedule is but a name: the learning rate for τ, the number
+of steps for TPP. (Runs whose schedule is known have a response mean, or are a study's: see :mod:`hpo.core.amplitude`.)"""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class ShapeSettings:
     Attributes
     ----------
     brownian_sd : float
-        Prior sd of a run's misfit, per unit of √(−log t̂), on the model's scale (log loss).
+        Prior sd of a run's misfit, per unit of √(−log t̂), of log loss (:mod:`hpo.core.unit`).
     covariance_weight : float
         Prior weight of the Brownian covariance, in references; infinite: the references teach no covariance.
     scale_weight : float
@@ -104,6 +108,8 @@ class ShapeSettings:
         ("log_tpp", 3.0),
         ("log_n", 1.0),
         ("log_rate", 3.0),
+        ("log_lr", 3.0),
+        ("log_length", 3.0),
     )
     schedule_sd: float = 2.0
     schedule_effects: float = 1.0
@@ -140,8 +146,10 @@ def common_controls(runs: Sequence[Coordinates], settings: ShapeSettings) -> tup
     Not τ where a schedule is unknown: its effect is one under a schedule, and would only explain the schedules' differences.
     """
     used = dict(settings.effect_sd)
-    scheduled = all(run.schedule is not None for run in runs)
-    known = (name for name in CONTROLS if used.get(name) and all(name in run.controls for run in runs))
+    scheduled = all(run.is_scheduled for run in runs)
+    named = scheduled and any(run.label for run in runs)
+    known = [name for name in CONTROLS if used.get(name) and all(name in run.controls for run in runs)]
+    known = [name for name in known if name not in INSTEAD or (named and INSTEAD[name] not in known)]
     return tuple(name for name in known if scheduled or name != "log_tau")
 
 
@@ -248,11 +256,10 @@ class Shape:
     def predict_all(self, recipes: Sequence[Recipe | None]) -> _Expected:
         """Return :meth:`predict` and H, shape (n_runs, n_references), the weights of the references in the mean.
 
-        Of one run remembered, as a running trial is asked about again and again.
+        Remembered, as running trials are asked about again and again, by themselves and among the same rivals.
         """
-        if len(recipes) != 1:
-            return self._predict([coordinates_of(recipe) for recipe in recipes])
-        return self._alone.get(recipes[0], lambda: self._predict([coordinates_of(recipes[0])]))
+        kept = self._alone if len(recipes) == 1 else self._among
+        return kept.get(tuple(recipes), lambda: self._predict([coordinates_of(recipe) for recipe in recipes]))
 
     @cached_property
     def told(self) -> Remembered[int, Any]:
@@ -260,8 +267,12 @@ class Shape:
         return Remembered(REMEMBERED_RUNS)
 
     @cached_property
-    def _alone(self) -> Remembered[Recipe | None, _Expected]:
+    def _alone(self) -> Remembered[tuple[Recipe | None, ...], _Expected]:
         return Remembered()
+
+    @cached_property
+    def _among(self) -> Remembered[tuple[Recipe | None, ...], _Expected]:
+        return Remembered(REMEMBERED_GROUPS)
 
     def calibration(self, fraction: float) -> float:
         """Return by what to multiply the sd of forecasts made at ``fraction``: how far off the references' own would have been.
@@ -358,10 +369,9 @@ def _template_weight(sums: FloatArray, template_sd: float) -> float:
 
 
 def _stacked(runs: Sequence[Coordinates], controls: tuple[str, ...], centre: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return centred controls, shape (n, n_controls), and schedules' values, shape (n, 20): far from all others if unknown."""
-    unknown = np.full_like(SCHEDULE_GRID, 10.0)
+    """Return centred controls, shape (n, n_controls), and schedules' values, shape (n, 20)."""
     values = np.array([[run.controls[c] for c in controls] for run in runs], dtype=np.float64).reshape(len(runs), -1)
-    return values - centre, np.stack([unknown if run.schedule is None else run.schedule for run in runs])
+    return values - centre, np.stack([run.place for run in runs])
 
 
 def _kernel(

@@ -70,6 +70,7 @@ def fit_shape(
     means: FloatArray | None = None,
     noises: Sequence[CurveNoise] = (),
     kin: Kin | None = None,
+    unit: float = 1.0,
 ) -> Shape:
     """Return the shape fitted to references.
 
@@ -87,14 +88,17 @@ def fit_shape(
         Of each reference.
     kin : Kin, optional
         What the same model's other schedules say of one run's misfit: it helps to estimate K, nothing else.
+    unit : float
+        Of the model's scale (:mod:`hpo.core.unit`): that of the prior sd of a misfit.
     """
     keep = _used_nodes(_known_to_the_end(residuals))
     nodes = NODES[keep]
     expected = np.zeros((len(runs), nodes.size)) if means is None else means[:, keep]
     target = with_late_starts(residuals[:, keep] - expected)
     centre = np.array([np.mean([run.controls[c] for run in runs]) for c in controls])
+    brownian_sd = settings.brownian_sd * unit
     prior = MisfitPrior(
-        settings.brownian_sd,
+        brownian_sd,
         settings.scale_weight,
         settings.covariance_weight,
         settings.tail_dof,
@@ -105,7 +109,7 @@ def fit_shape(
     effects = run_kernel(runs, runs, controls, centre, settings)
     noise = FamilyNoise.of(noises, nodes)
     modes = None if noise is None else noise_modes(nodes, RowNoise(noise.rows, noise.points))
-    share, inflation = (0.0 if settings.brownian_sd > 0 else 1.0), 1.0
+    share, inflation = (0.0 if brownian_sd > 0 else 1.0), 1.0
     others = (kin or Kin.none()).at(keep)
     for _ in range(_SHARE_PASSES):  # from no effects at all: two runs that scatter widely stay unexplained
         inverse, sums = inverse_of(share**2 / inflation * effects, settings.template_sd)
@@ -114,9 +118,9 @@ def fit_shape(
         rows = None if noise is None else RowNoise(noise.rows, np.concatenate((amounts, others.amounts)))
         errors, n_free = np.concatenate((solved, others.errors)), n_free + others.n_free
         scale = float(np.sqrt(fit_scale(errors, n_free, nodes, prior, rows, modes).variance))
-        last, share = (share, inflation), min(1.0, settings.brownian_sd / max(scale, 1e-300))
+        last, share = (share, inflation), min(1.0, brownian_sd / max(scale, 1e-300))
         inflation = 1.0 if noise is None else _inflation(solved, float(np.trace(inverse)), noise, nodes, scale**2)
-        if settings.brownian_sd == 0 or max(abs(share - last[0]), abs(last[1] / inflation - 1.0)) < 1e-3:
+        if brownian_sd == 0 or max(abs(share - last[0]), abs(last[1] / inflation - 1.0)) < 1e-3:
             break
     curve = None if controls else travelled(target + expected, nodes)
     misfit = fit_misfit(errors, n_free, nodes, prior, rows, modes, curve)

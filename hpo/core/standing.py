@@ -163,16 +163,14 @@ def slow_departures(prefix: Prefix) -> tuple[FloatArray, FloatArray]:
     total = ones.sum()
     pull = prefix.precision @ prefix.offset - ones * (ones @ prefix.offset / total)
     root = np.sqrt(np.maximum(prefix.noise, LEAST_NOISE / prefix.precision.diagonal()))
-    shares, directions = _lowest(
-        root[:, None] * (prefix.precision - np.outer(ones, ones) / total) * root, min(OWN_COMPONENTS + 1, prefix.offset.size)
-    )
-    z = directions[:, 1:].T @ (root * pull) / np.sqrt(np.maximum(shares[1:], 1e-300))
-    return shares[1:], z
+    n = min(OWN_COMPONENTS, prefix.offset.size - 1)
+    shares, directions = _lowest_but_one(root[:, None] * (prefix.precision - np.outer(ones, ones) / total) * root, n)
+    return shares, directions.T @ (root * pull) / np.sqrt(np.maximum(shares, 1e-300))
 
 
-def _lowest(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
-    """Return the k smallest eigenvalues of a symmetric matrix and their vectors; as scipy's ``eigh``, without its checks."""
-    values, vectors, _, _, failed = dsyevr(matrix, range="I", il=1, iu=k, lower=1)
+def _lowest_but_one(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
+    """Return the k smallest eigenvalues but one of a symmetric matrix, and their vectors; as scipy's ``eigh``, unchecked."""
+    values, vectors, _, _, failed = dsyevr(matrix, range="I", il=2, iu=k + 1, lower=1)
     if failed:
         raise np.linalg.LinAlgError(f"eigenvalues did not converge (LAPACK dsyevr: {failed})")
     return values[:k], vectors[:, :k]

@@ -98,13 +98,16 @@ class SmokeDetector:
         self._note(run)
 
     def ended(self, run: Run) -> None:
-        """Forget a candidate's monitor; should it go on, its log has all there is to know."""
+        """Forget a candidate's monitor; should it go on, its log has all there is to know.
+
+        Of one that is suspect the log has the last word: a resumed sweep will read the same there.
+        """
         with self._harmlessly():
-            if run.name in self._watched:
-                status = self._watched[run.name].judge()
-                self._known[run.name] = (self._runs.steps(run), Suspicion.of(status))
-        self._note(run)
-        self._watched.pop(run.name, None)
+            monitor = self._watched.pop(run.name, None)
+            if monitor is not None and Suspicion.of(monitor.judge()) is None:
+                self._known[run.name] = (self._runs.steps(run), None)
+            elif monitor is not None:
+                self.suspicion(run)
 
     def suspicion(self, run: Run) -> Suspicion | None:
         """Return why a candidate is suspect from all that is logged of it, None if it is not or nothing tells."""

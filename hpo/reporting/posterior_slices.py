@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpo.core.curve import Curve
-from hpo.core.landscape import Landscape, Point, fit_landscape, point_of, update
+from hpo.core.landscape import Landscape, fit_landscape, update
+from hpo.core.landscape_point import Point, point_of
 from hpo.core.model import CollapseModel
 from hpo.reporting.sweep_files import SweepRecord, TrialRecord
 

@@ -148,11 +148,18 @@ def test_a_running_run_follows_what_runs_of_its_schedules_name_recorded(hpo, cur
 
 
 def test_a_run_without_a_family_is_told_what_it_is_and_what_the_model_has(hpo, curves):
+    hpo("fit", _with_columns(curves / "references.csv", schedule="linear", family="ours"), "-o", curves / "model.json")
+    target = _with_columns(curves / "target.csv", schedule="constant", family="yours")
+    _, out, _ = hpo("forecast", target, "--model", curves / "model.json", "--at", 0.3)
+    assert "no_family" in out
+    assert "the run: yours · constant · train_loss; the model: ours · linear · train_loss" in out
+
+
+def test_a_run_whose_schedule_no_reference_has_is_forecast_from_what_schedules_have_in_common(hpo, curves):
     hpo("fit", _with_columns(curves / "references.csv", schedule="linear"), "-o", curves / "model.json")
     target = _with_columns(curves / "target.csv", schedule="constant")
     _, out, _ = hpo("forecast", target, "--model", curves / "model.json", "--at", 0.3)
-    assert "no_family" in out
-    assert "the run: constant · train_loss; the model: linear · train_loss" in out
+    assert "5 references of all schedules · train_loss" in out
 
 
 @pytest.mark.parametrize(

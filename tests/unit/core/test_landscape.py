@@ -5,7 +5,8 @@ import pytest
 from scipy.optimize import approx_fprime
 
 from hpo.core import landscape
-from hpo.core.landscape import Point, fit_landscape, point_of, update
+from hpo.core.landscape import fit_landscape, update
+from hpo.core.landscape_point import Point, point_of
 from hpo.core.recipe import Recipe
 from hpo.core.schedules import schedule, unknown_schedule
 
@@ -114,3 +115,9 @@ def test_it_bears_only_on_points_that_lie_where_references_do():
     assert found == {name: name == "alike" for name in asked}
     together = [Point({"x": x, "fixed": 2.0}, {"opt": "sgd"}) for x in (0.1, 0.9)]
     assert fitted.bears_on(together) == [True, True]  # what they have alike is a matter of their common level
+
+
+def test_values_in_another_unit_have_the_landscape_of_losses_in_it():
+    one, many = (fit_landscape([at(lr) for lr in LRS], unit * bowl(LRS), unit) for unit in (1.0, 50.0))
+    for a, b, power in zip(one.prior([at(2e-3)]), many.prior([at(2e-3)]), (1, 2), strict=True):
+        np.testing.assert_allclose(50.0**power * a, b, rtol=1e-3)

@@ -149,8 +149,6 @@ def test_one_bad_report_changes_the_forecast_by_less_than_a_tenth_of_its_sd():
         ({"nonfinite_step": 5.0}, "non_finite"),
         ({"metric": Metric("val_loss", end="last")}, "no_family"),
         ({"family": "another"}, "no_family"),
-        ({"recipe": recipe(sched=schedule("cosine"))}, "no_family"),
-        ({"recipe": recipe(sched=unknown_schedule("linear"))}, "no_family"),
         (
             {"fractions": np.array([]), "means": np.array([]), "variances": np.array([]), "counts": np.array([])},
             "too_few_points",
@@ -272,3 +270,22 @@ def test_a_run_that_left_its_family_says_nothing_of_the_others():
     alone, beside = (model.forecast_many(runs, rng).forecasts for runs in (healthy, [*healthy, wild]))
     assert beside[-1].status == "bad_misfit"
     assert [f.level for f in beside[:2]] == pytest.approx([f.level for f in alone], rel=1e-12)
+
+
+@pytest.mark.parametrize("sched", [schedule("cosine"), unknown_schedule("ours")])
+def test_a_schedule_that_no_reference_has_is_forecast_widely(sched):
+    model = CollapseModel.fit(references())
+    strange = replace(target(), recipe=recipe(sched=sched))
+    known, found = model.forecast(target()), model.forecast(strange)
+    assert found.status == "ok"
+    assert found.final_loss == pytest.approx(known.final_loss, rel=0.2)
+    assert found.level_sd > 5 * known.level_sd
+    assert model.family_of(strange) is None
+
+
+def test_a_run_without_a_recipe_is_not_judged_by_runs_that_have_one():
+    made = CollapseModel.fit(references()).forecast(replace(target(), recipe=None))
+    assert made.status == "no_family"
+    assert CollapseModel.fit(references(), EARLY_ALIGN).forecast(
+        replace(target(), recipe=recipe(sched=schedule("cosine")))
+    ).status == ("no_family")

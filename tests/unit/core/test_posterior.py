@@ -143,3 +143,12 @@ def test_what_trials_share_cancels_in_their_difference_however_they_stray():
         apart = made[i, i] + made[j, j] - 2 * made[i, j]
         assert apart == pytest.approx(sum(own[k] * (scale[k] * calibration[k]) ** 2 for k in (i, j)))
     assert made[0, 1] == pytest.approx(shared * np.median((scale * calibration) ** 2))
+
+
+@pytest.mark.parametrize("covariance", [1e-4 * np.ones((4, 4)), 0.0 * K], ids=["of one direction", "zero"])
+def test_a_singular_misfit_is_shared_too(covariance):
+    rng = np.random.default_rng(0)
+    made = [prefix(1.0 + 0.1 * rng.standard_normal(4), loadings=rng.standard_normal(2), noise=0.01) for _ in range(3)]
+    found, (level, expected) = align_jointly(made, covariance), brute_force(made, covariance)
+    np.testing.assert_allclose(found.covariance, expected, rtol=1e-8)
+    np.testing.assert_allclose(found.level, level)

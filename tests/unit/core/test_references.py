@@ -60,7 +60,7 @@ def test_few_points_bend_no_reference_that_follows_the_mean():
     for reference in family.references:
         between = family._mean_between_points(reference)
         np.testing.assert_allclose(reference.residuals[late], between[late], atol=1e-4)
-        assert np.max(np.abs(reference.residuals - exact.log_shape(reference.recipe, NODES))[late]) > 2e-3  # a line is no curve
+        assert np.max(np.abs(reference.residuals - exact.shape(reference.recipe, NODES))[late]) > 2e-3  # a line is no curve
 
 
 def test_burn_in_is_left_out_under_one_rate():

@@ -23,7 +23,7 @@ def recipe(lr=1e-3, n_steps=15_000, sched=SCHEDULES[0], **options):
 
 
 def sample(made):
-    return made, TRUE.log_shape(made, GRID) + TRUE.log_final(made)
+    return made, TRUE.shape(made, GRID) + TRUE.final(made)
 
 
 FOUR_A_RATE = [sample(recipe(lr, sched=s)) for lr in (5e-4, 1e-3, 2e-3) for s in SCHEDULES]
@@ -66,11 +66,11 @@ def test_few_runs_of_several_rates_have_a_kernel_between_these():
 
 def test_a_level_is_told_for_the_longest_reference_at_most():
     (made,) = fit_responses(FOUR_A_RATE)
-    assert made.log_final(recipe(n_steps=60_000)) == pytest.approx(made.log_final(recipe(n_steps=15_000)), abs=2e-3)
+    assert made.final(recipe(n_steps=60_000)) == pytest.approx(made.final(recipe(n_steps=15_000)), abs=2e-3)
 
 
 def test_the_shape_is_zero_at_the_end():
-    assert TRUE.log_shape(recipe(), np.array([1.0]))[0] == 0.0
+    assert TRUE.shape(recipe(), np.array([1.0]))[0] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -100,3 +100,32 @@ def test_runs_of_another_size_or_batch_or_without_rate_or_steps_are_not_covered(
 )
 def test_runs_that_do_not_suit_it_give_none(runs):
     assert fit_responses(runs) == []
+
+
+@pytest.mark.parametrize("unit", [1e-3, 3.0])
+def test_values_in_a_unit_of_their_own_have_the_mean_of_losses_in_it(unit):
+    (loss,), (made,) = fit_responses(FOUR_A_RATE), fit_responses([(r, 7.0 + unit * y) for r, y in FOUR_A_RATE], unit)
+    unseen = recipe(1.5e-3, 30_000, schedule("linear"))
+    np.testing.assert_allclose(made.shape(unseen, GRID), unit * loss.shape(unseen, GRID), atol=1e-4 * unit)
+    level = made.final(unseen) - made.final(recipe())
+    assert level == pytest.approx(unit * (loss.final(unseen) - loss.final(recipe())), abs=1e-4 * unit)
+    assert made.rms == pytest.approx(loss.rms, abs=1e-5)
+
+
+def test_runs_of_one_schedule_and_length_need_no_mean():
+    assert fit_responses([sample(recipe(lr)) for lr in np.geomspace(1e-4, 1e-2, 8)]) == []
+
+
+def test_what_remains_of_a_loss_above_a_constant_has_a_floor_below_zero():
+    def above(made, constant):
+        return np.log(np.exp(TRUE.shape(made, GRID) + TRUE.final(made)) - constant)
+
+    constant = 0.97 * float(np.exp(min(y[-1] for _, y in FOUR_A_RATE)))
+    (made,) = fit_responses([(r, above(r, constant)) for r, _ in FOUR_A_RATE], 6.0)
+    assert made.form.floor < 0
+    assert (made.scale, made.unit) == (1.0, 6.0)
+    unseen = recipe(1.5e-3, 18_000, schedule("linear"))
+    truth = above(unseen, constant)
+    np.testing.assert_allclose(made.shape(unseen, GRID[GRID > 0.1]), (truth - truth[-1])[GRID > 0.1], atol=0.06)
+    (square,) = fit_responses([(r, 6.0 * y) for r, y in FOUR_A_RATE], 6.0)
+    assert square.scale == square.unit == 6.0
