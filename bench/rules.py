@@ -14,7 +14,6 @@ from hpo.core.curve import Curve
 from hpo.core.decision import StoppingSettings, SweepState, decide, is_decided_early, select
 from hpo.core.forecast import Forecast
 from hpo.core.model import CollapseModel
-from hpo.core.ranks import pooled
 from hpo.core.rivals import MOST_FINISHED, MOST_RUNNING, Finished, probability_lowest
 
 REFIT_SHARE = 0.2
@@ -67,10 +66,7 @@ class Prune:
         rivals = sorted(others, key=lambda run: run[1])[:MOST_RUNNING] if forecast is not None and forecast.controls else []
         law = self._model.joint_law([curve, *(run for run, _ in rivals)], self._best)
         margin, best = math.log1p(self._settings.margin), self._state.best_level
-        jointly = probability_lowest(law, margin)
-        if jointly is None or best is None:
-            return jointly
-        return pooled(jointly, self._model.chance_by_rank(curve, best + margin))
+        return self._model.heeding_ranks(probability_lowest(law, margin), curve, None if best is None else best + margin)
 
     def end(self, trial: int) -> None:
         """Take a finished trial as reference and, perhaps, as incumbent."""

@@ -31,7 +31,6 @@ from hpo.adapters.optuna_trials import AnyTrial, Follower, FunctionError, Horizo
 from hpo.core.curve import Curve
 from hpo.core.decision import Decision, StoppingSettings, SweepState, decide, is_decided_early
 from hpo.core.model import CollapseModel
-from hpo.core.ranks import pooled
 from hpo.core.references import Reference, is_reference
 from hpo.core.rivals import probability_lowest
 from hpo.core.usual_rise import without_usual_rise
@@ -196,8 +195,7 @@ class StudyView:
         ----------
         running : callable
             Returns the running trials that it is compared with besides the finished ones. They count only where a model of
-            other runs was given and the controls of the trial are known, so that it is known to be of their family: else only
-            an end tells for sure how far apart trials of this study end.
+            other runs was given and the trial's controls are known: else only an end tells how far apart trials end.
         n_open : int, optional
             How many trials may still be stopped; it counts where running ones do.
         """
@@ -253,9 +251,7 @@ class StudyView:
             base = float(law.level.min()) if best is None else best
             threshold = self.scale.worse_by(base, self.settings.margin)
             jointly = probability_lowest(law, threshold - base)
-            if jointly is None or best is None:
-                return jointly
-            return pooled(jointly, model.chance_by_rank(curve, threshold))
+            return model.heeding_ranks(jointly, curve, None if best is None else threshold)
         except (ValueError, ArithmeticError):
             return None
 

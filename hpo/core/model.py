@@ -33,7 +33,7 @@ from hpo.core.metric import Metric
 from hpo.core.model_settings import ModelSettings
 from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
 from hpo.core.prefix import prefixes_of
-from hpo.core.ranks import chance_by_rank
+from hpo.core.ranks import chance_by_rank, pooled
 from hpo.core.recipe import Recipe
 from hpo.core.references import Family, Reference, families_of, has_label, is_reference, mixed_families_of, typical_unit
 from hpo.core.remembered import Remembered
@@ -152,15 +152,15 @@ class CollapseModel:
         status = {**found.status, **dict.fromkeys(ended, "complete")}
         return self._with_landscape([*curves, *(f.run for f in finished)], Found(whole, status, about)).law
 
-    def chance_by_rank(self, curve: Curve, best: float) -> float | None:
-        """Return the probability that a run ends below ``best``, on the model's scale, by ranks alone, None without enough.
+    def heeding_ranks(self, chance: float | None, curve: Curve, best: float | None) -> float | None:
+        """Return the ``chance`` that a run ends below ``best``, on the model's scale, pooled with the one that ranks tell.
 
-        See :mod:`hpo.core.ranks`.
+        See :mod:`hpo.core.ranks`; as it was where ranks tell none, or ``best`` is not known.
         """
         law, home = self._align([curve]).law, self._home_of(curve)
-        if home is None or curve.is_complete or not law.members:
-            return None
-        return chance_by_rank(*self._back.at(home, curve), float(law.level[0]), best)
+        if chance is None or best is None or home is None or curve.is_complete or not law.members:
+            return chance
+        return pooled(chance, chance_by_rank(*self._back.at(home, curve), float(law.level[0]), best))
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict with a ``schema`` number."""

@@ -19,6 +19,8 @@ TYPICAL_FALL = 0.2
 FALLS_FROM = 0.1
 SHARE = 0.75
 """Quantile of the references' falls that is typical of them: in a study some runs learn nothing."""
+LEAST, MOST = 1e-50, 1e50
+"""Units beyond which squares of squares leave what floats hold."""
 NEARLY = 1.6
 """Factor up to which a unit counts as 1: a prior need not be more exact."""
 
@@ -36,7 +38,7 @@ def unit_of(rows: Sequence[FloatArray], nodes: FloatArray) -> float:
     late = nodes >= FALLS_FROM
     falls = [float(np.nanmax(np.abs(row[late]), initial=0.0)) for row in rows]
     found = float(np.quantile(falls, SHARE)) / TYPICAL_FALL if falls else 1.0
-    return found if 0 < found < np.inf else 1.0
+    return min(max(found, LEAST), MOST) if 0 < found < np.inf else 1.0
 
 
 def rounded(unit: float) -> float:

@@ -81,6 +81,7 @@ def test_any_study_gets_an_answer(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", ".* allows no value of .*", RuntimeWarning)  # of a log that was asked for
+        warnings.filterwarnings("ignore", "finished trials end at step", RuntimeWarning)  # of a length that is wrong
         for step, value in reports.items():
             live.report(value, step)
             assert type(live.should_prune()) is bool
