@@ -12,7 +12,7 @@ With its variances at zero a forecast is the papers' surrogate with early-align 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +31,7 @@ from hpo.core.landscape_trust import LandscapeOf, Trust
 from hpo.core.looking_back import Home, LookingBack
 from hpo.core.metric import Metric
 from hpo.core.model_settings import ModelSettings
-from hpo.core.posterior import Law, align_jointly, mixed_dof, probability_best
+from hpo.core.posterior import Law, align_jointly, mixed_dof, noise_of_ends, probability_best
 from hpo.core.prefix import prefixes_of
 from hpo.core.ranks import chance_by_rank, pooled
 from hpo.core.recipe import Recipe
@@ -39,6 +39,7 @@ from hpo.core.references import Family, Reference, families_of, has_label, is_re
 from hpo.core.remembered import Remembered
 from hpo.core.response import ResponseMean
 from hpo.core.rivals import Finished
+from hpo.core.standing import Prefix
 
 FloatArray = NDArray[np.float64]
 SCHEMA = 1
@@ -101,7 +102,7 @@ class CollapseModel:
         matches = [k for k, f in enumerate(every) if f.accepts(curve.family, curve.metric, curve.recipe)]
         if not matches:
             return None
-        best = max(matches, key=lambda k: (rank_of(every[k], curve.recipe), len(every[k].references)))
+        best = max(matches, key=lambda k: (every[k].suits(curve.recipe), len(every[k].references)))
         return best, every[best].controls_for([coordinates_of(curve.recipe)])
 
     def forecast(self, curve: Curve) -> Forecast:
@@ -196,6 +197,20 @@ class CollapseModel:
         """
         law, status = found.law, dict(found.status)
         level, covariance, dofs = law.level.copy(), law.covariance.copy(), list(law.dofs)
+        for own, landscape, points in self._reached(curves, law):
+            block, runs = np.ix_(own, own), [curves[law.members[k]] for k in own]
+            trusts = [self._trust(landscape, run) for run in runs]
+            told = law.level[own], law.covariance[block], np.array([found.ends.get(law.members[k], 0.0) for k in own])
+            level[own], covariance[block] = self._meeting(landscape[0], points, runs, trusts, told)
+            for k, trust in zip(own, trusts, strict=True):
+                dofs[k] = joint_dof(dofs[k], law.covariance[k, k], covariance[k, k], landscape[0].dof)
+                if not trust.misleads and status[law.members[k]] == "misleading":
+                    status[law.members[k]] = "ok"
+        together = replace(law, level=level, covariance=covariance, dofs=tuple(dofs))
+        return Found(together, status, found.about).without_misleading()
+
+    def _reached(self, curves: Sequence[Curve | Reference], law: Law) -> Iterator[tuple[list[int], LandscapeOf, list[Point]]]:
+        """Yield, of each label and metric, the members that its landscape bears on (two or more), it, and where they lie."""
         groups: dict[tuple[str, Metric], list[int]] = {}
         for k, i in enumerate(law.members):
             groups.setdefault((curves[i].family, curves[i].metric), []).append(k)
@@ -204,23 +219,9 @@ class CollapseModel:
             if known is None:
                 continue
             landscape, points = known
-            fitted = landscape[0]
-            reached = [j for j, is_reached in enumerate(fitted.bears_on(points)) if is_reached]
-            if len(reached) < 2:
-                continue
-            own, points = [own[j] for j in reached], [points[j] for j in reached]
-            block = np.ix_(own, own)
-            runs = [curves[law.members[k]] for k in own]
-            trusts = [self._trust(landscape, run) for run in runs]
-            noise = np.array([found.ends.get(law.members[k], 0.0) for k in own])
-            told = (law.level[own], law.covariance[block], noise)
-            level[own], covariance[block] = self._meeting(fitted, points, runs, trusts, told)
-            for k, trust in zip(own, trusts, strict=True):
-                dofs[k] = joint_dof(dofs[k], law.covariance[k, k], covariance[k, k], fitted.dof)
-                if not trust.misleads and status[law.members[k]] == "misleading":
-                    status[law.members[k]] = "ok"
-        together = replace(law, level=level, covariance=covariance, dofs=tuple(dofs))
-        return Found(together, status, found.about).without_misleading()
+            reached = [j for j, is_reached in enumerate(landscape[0].bears_on(points)) if is_reached]
+            if len(reached) > 1:
+                yield [own[j] for j in reached], landscape, [points[j] for j in reached]
 
     def _meeting(
         self,
@@ -341,50 +342,49 @@ class CollapseModel:
 
     def _align_group(self, home: Home, members: list[int], curves: Sequence[Curve], found: Found) -> list[_Block]:
         """Return one group's joint law without the runs that cannot be judged; note statuses and misfits."""
-        family, controls = self._every_family[home[0]], home[1]
-        shape = family.fit(controls)
-        made = prefixes_of([curves[i] for i in members], family, shape)
-        about = {"family": family.name, "n_references": len(family.references), "controls": controls}
-        judged, back = [], []
-        for i, prefix in zip(members, made, strict=True):
-            found.about[i], found.status[i] = dict(about), "too_few_points"
-            if prefix is None or prefix.standing is None:
-                continue
-            seen = self._back.at(home, curves[i])
-            found.about[i]["misfit"] = prefix.standing.misfit
-            found.status[i] = self._status_of(prefix.standing.misfit, seen[1])
-            if found.status[i] != "bad_misfit":  # what a run that left the family does says nothing of the others
-                judged.append((i, prefix))
-                back.append(seen)
+        shape = self._every_family[home[0]].fit(home[1])
+        judged = self._judged(home, members, curves, found)
         if not judged:
             return []
-        aligned = align_jointly([prefix for _, prefix in judged], shape.covariance, shape.settings.scale_dof)
-        aligned = replace(aligned, scale=self._back.scales(back, [curves[i] for i, _ in judged], aligned))
-        scales = np.array([shape.calibration(curves[i].fraction_seen or 1.0) for i, _ in judged])
+        runs, prefixes = [curves[i] for i in judged], list(judged.values())
+        back = [self._back.at(home, run) for run in runs]
+        aligned = align_jointly(prefixes, shape.covariance, shape.settings.scale_dof)
+        aligned = replace(aligned, scale=self._back.scales(back, runs, aligned))
+        scales = np.array([shape.calibration(run.fraction_seen or 1.0) for run in runs])
         covariance = aligned.scaled(scales)
-        if shape.noise is not None:  # of the references' ends in the shape, and of the final value to be measured
-            borrowed = np.stack([prefix.borrowed for _, prefix in judged if prefix.borrowed is not None])
-            own = shape.noise.end * np.array([prefix.point for _, prefix in judged])
-            shared = shape.noise.end * (borrowed * shape.noise.points) @ borrowed.T
+        if shape.noise is not None:
+            own, shared = noise_of_ends(prefixes, shape.noise)
             covariance = covariance + (shared + np.diag(own)) * np.outer(scales, scales)
-            for k, (i, _) in enumerate(judged):
+            for k, i in enumerate(judged):
                 found.about[i]["end_sd"] = float(scales[k] * np.sqrt(own[k]))
                 found.about[i]["shared_end_sd"] = float(scales[k] * np.sqrt(shared[k, k]))
         level = np.array([correction.of(aligned.level[k]) for k, (_, correction) in enumerate(back)])
         dofs = tuple(mixed_dof(shape.dof, float(share)) for share in aligned.noise_share)
-        return [([i for i, _ in judged], level, covariance, dofs)]
+        return [(list(judged), level, covariance, dofs)]
+
+    def _judged(self, home: Home, members: list[int], curves: Sequence[Curve], found: Found) -> dict[int, Prefix]:
+        """Return the prefixes of a group's runs that can be judged, by position; note what is known of all.
+
+        Not those of runs that left the family: they say nothing of the others.
+        """
+        family, controls = self._every_family[home[0]], home[1]
+        made = prefixes_of([curves[i] for i in members], family, family.fit(controls))
+        about = {"family": family.name, "n_references": len(family.references), "controls": controls}
+        judged = {}
+        for i, prefix in zip(members, made, strict=True):
+            found.about[i], found.status[i] = dict(about), "too_few_points"
+            if prefix is None or prefix.standing is None:
+                continue
+            found.about[i]["misfit"] = prefix.standing.misfit
+            found.status[i] = self._status_of(prefix.standing.misfit, self._back.at(home, curves[i])[1])
+            if found.status[i] != "bad_misfit":
+                judged[i] = prefix
+        return judged
 
     def _status_of(self, misfit: float, correction: Correction) -> str:
         if misfit > self.settings.max_misfit:
             return "bad_misfit"
         return "misleading" if correction.misleads else "ok"
-
-
-def rank_of(family: Family, recipe: Recipe | None) -> int:
-    """Return how well a family suits a run that it accepts: see :meth:`CollapseModel.family_of`."""
-    if family.response is not None:
-        return 1 if family.response.rates is None else 2
-    return -1 if family.is_mixed else 3 if family.spans(recipe) else 0
 
 
 def point_about(recipe: Recipe | None, settings: Mapping[str, Any], response: ResponseMean | None) -> Point:

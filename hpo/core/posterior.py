@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 from scipy.linalg.lapack import dpotrf, dtrtrs
 
+from hpo.core.noise import FamilyNoise
 from hpo.core.standing import Prefix, standing_of, tempered
 
 FloatArray = NDArray[np.float64]
@@ -111,6 +112,16 @@ def align_jointly(prefixes: Sequence[Prefix], covariance: FloatArray, scale_dof:
     moved, spread = _shared_deviation(whole, pull.ravel(), flat)
     covariance_of_levels = np.diag(variances) + spread
     return Alignment(levels - moved, covariance_of_levels, misfits, variances, scales, noisy)
+
+
+def noise_of_ends(prefixes: Sequence[Prefix], noise: FamilyNoise) -> tuple[FloatArray, FloatArray]:
+    """Return the noise of final values still to be measured, a variance, and the covariance of the references' in the shape.
+
+    Shapes (n,) and (n, n).
+    """
+    borrowed = np.stack([prefix.borrowed for prefix in prefixes if prefix.borrowed is not None])
+    own = noise.end * np.array([prefix.point for prefix in prefixes])
+    return own, noise.end * (borrowed * noise.points) @ borrowed.T
 
 
 def _with_precision(prefix: Prefix, covariance: FloatArray) -> Prefix:

@@ -19,7 +19,7 @@ from hpo.core.coordinates import COLLAPSED_FROM, Coordinates, coordinates_of
 from hpo.core.landscape import Landscape
 from hpo.core.landscape_point import Point, dimensions_of, point_of
 from hpo.core.metric import Metric
-from hpo.core.model import CollapseModel, point_about, rank_of
+from hpo.core.model import CollapseModel, point_about
 from hpo.core.recipe import Recipe
 from hpo.core.references import Family
 from hpo.core.response import ResponseMean
@@ -203,5 +203,5 @@ def knowledge_of_model(model: CollapseModel, candidates: Sequence[tuple[Recipe, 
 def _family(model: CollapseModel, recipe: Recipe) -> tuple[Family, Metric] | None:
     """Return the family that a run of ``recipe`` belongs to, whatever its label, and its metric."""
     fits = [f for f in model.families if f.accepts("", f.references[0].metric, recipe)]
-    best = max(fits, key=lambda f: (rank_of(f, recipe), len(f.references)), default=None)
+    best = max(fits, key=lambda f: (f.suits(recipe), len(f.references)), default=None)
     return None if best is None else (best, best.references[0].metric)

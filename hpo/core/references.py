@@ -160,6 +160,12 @@ class Family:
             for c, (low, high) in ranges.items()
         )
 
+    def suits(self, recipe: Recipe | None) -> int:
+        """Return how well the family suits a run that it accepts, the more the better: see :meth:`CollapseModel.family_of`."""
+        if self.response is not None:
+            return 1 if self.response.rates is None else 2
+        return -1 if self.is_mixed else 3 if self.spans(recipe) else 0
+
     def has_label(self, family: str, metric: Metric) -> bool:
         """True if a run of that label and metric may belong here; an empty label fits any."""
         return has_label(self.references[0], family, metric)
