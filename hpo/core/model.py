@@ -349,7 +349,8 @@ class CollapseModel:
         runs, prefixes = [curves[i] for i in judged], list(judged.values())
         back = [self._back.at(home, run) for run in runs]
         aligned = align_jointly(prefixes, shape.covariance, shape.settings.scale_dof)
-        aligned = replace(aligned, scale=self._back.scales(back, runs, aligned))
+        if not home[1]:  # else controls say why a run is apart from others
+            aligned = replace(aligned, scale=self._back.scales(back, runs, aligned))
         scales = np.array([shape.calibration(run.fraction_seen or 1.0) for run in runs])
         covariance = aligned.scaled(scales)
         if shape.noise is not None:

@@ -2,7 +2,8 @@
 
 Where most runs of a study learn nothing, their misfits are small and their forecasts sure; neither holds for the one that has
 begun to learn, nor for one that stands far above. A run's scale (:func:`hpo.core.standing.own_scale`) is told by how it strayed
-from the family's curve so far; how far its level, which the alignment leaves free, is from the references' tells it too.
+from the family's curve so far; how far its level, which the alignment leaves free, is from the references' tells it too. (Not
+where controls tell runs apart: they say why levels differ.)
 """
 
 from __future__ import annotations
