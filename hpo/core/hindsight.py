@@ -110,22 +110,41 @@ def hindsight_of(shapes: Sequence[Fitted], kind: Kind, fraction: float) -> Hinds
 def correction_of(known: Hindsight) -> Correction:
     """Return the robust regression of final values on forecasts, none with too few references.
 
-    With a slope of 1, unless another one would have ordered the references better by more than chance, each corrected by the
-    others: where most runs are alike, a slope is what their noise makes of it, or a single run.
+    With a slope of 1, unless another one would have ordered the references better by more than chance, or would have told their
+    ends better and their order no worse, each corrected by the others: where most runs are alike, a slope is what their noise
+    makes of it, or a single run.
     """
     if known.final.size < FEWEST:
         return Correction()
-    (shift, told), (bent, told_bent) = _tried(known, 0.0), _tried(known, SLOPE_SD)
-    best, told = (bent, told_bent) if _surely_positive(told_bent - told) else (shift, told)
-    return replace(best, misleads=is_worse_than_chance(told, known.final, known.noise))
+    shift, bent = _tried(known, 0.0), _tried(known, SLOPE_SD)
+    orders = _surely_positive(bent.orders - shift.orders)
+    tells = _surely_above_zero(bent.ends - shift.ends) and not _surely_positive(shift.orders - bent.orders)
+    best = bent if orders or tells else shift
+    return replace(best.correction, misleads=is_worse_than_chance(best.orders, known.final, known.noise))
 
 
-def _tried(known: Hindsight, slope_sd: float) -> tuple[Correction, FloatArray]:
-    """Return a regression and :func:`order_logs` of the references by it, each without its own part in it."""
+@dataclass(frozen=True)
+class _Tried:
+    """A regression, and the log likelihoods of the references by it, each without its own part in it.
+
+    Attributes
+    ----------
+    orders : ndarray, shape (n, n)
+        Of :func:`order_logs`.
+    ends : ndarray, shape (n,)
+        Of the final values, up to a constant.
+    """
+
+    correction: Correction
+    orders: FloatArray
+    ends: FloatArray
+
+
+def _tried(known: Hindsight, slope_sd: float) -> _Tried:
     found, leverage = _regression(known, slope_sd)
-    level = found.of(known.level)
-    level = known.final - (known.final - level) / (1.0 - leverage)
-    return found, order_logs(known.final, level, known.variance)
+    off = (known.final - found.of(known.level)) / (1.0 - leverage)
+    ends = -0.5 * (PAIR_DOF + 1.0) * np.log1p(off**2 / (PAIR_DOF * known.variance))
+    return _Tried(found, order_logs(known.final, known.final - off, known.variance), ends)
 
 
 def order_logs(final: FloatArray, level: FloatArray, variance: FloatArray, of: NDArray[np.intp] | slice = _ALL) -> FloatArray:
@@ -156,6 +175,11 @@ def is_worse_than_chance(told: FloatArray, final: FloatArray, noise: FloatArray)
     """
     apart = np.abs(final[None, :] - final[:, None]) > APART * np.sqrt(noise[None, :] + noise[:, None])
     return _surely_positive(np.where(apart, math.log(0.5) - told, 0.0))
+
+
+def _surely_above_zero(gains: FloatArray) -> bool:
+    """True if the mean over runs, shape (n,), is above 0 by :data:`SURE` standard errors."""
+    return bool(gains.mean() > SURE * gains.std(ddof=1) / math.sqrt(gains.size))
 
 
 def _surely_positive(gains: FloatArray) -> bool:

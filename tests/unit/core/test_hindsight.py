@@ -70,6 +70,15 @@ def test_the_order_of_ends_that_differ_by_their_noise_alone_is_chance():
     assert not correction_of(hindsight(final, level, sd=0.001, noise_sd=0.001)).misleads
 
 
+def test_forecasts_that_lie_twice_too_far_apart_are_drawn_together():
+    """Their order is right, and says nothing of it."""
+    final = np.array([0.031, 0.034, 0.13, 0.158, 0.168, 0.174, 0.177, 0.2])
+    level = np.array([-0.042, -0.023, 0.128, 0.199, 0.22, 0.036, 0.253, 0.301])
+    found = correction_of(hindsight(final, level, sd=0.04))
+    assert 0.3 < found.slope < 0.7
+    assert np.abs(found.of(level) - final).mean() < 0.5 * np.abs(level - final).mean()
+
+
 def test_one_run_turns_nothing_round():
     final = np.array([-0.381, -0.367, -0.367, -0.367, -0.367, -0.362, -0.36, -0.357])
     level = np.array([-0.194, -0.392, -0.392, -0.393, -0.395, -0.388, -0.385, -0.387])
