@@ -41,16 +41,18 @@ def open_study(storage: str, name: str) -> optuna.Study:
     if "://" not in storage:
         if not Path(storage).is_file():
             raise ValueError(f"{storage}: no such journal file; give one, or a storage URL (sqlite:///study.db)")
-        where = JournalStorage(JournalFileBackend(storage))
     elif storage.startswith("sqlite:///") and not Path(storage.removeprefix("sqlite:///")).is_file():
         raise ValueError(f"{storage}: no such file")  # SQLite would make an empty one
     try:
+        if "://" not in storage:
+            where = JournalStorage(JournalFileBackend(storage))
         return optuna.load_study(study_name=name, storage=where)
     except KeyError:
         found = ", ".join(optuna.get_all_study_names(where)) or "none"
         raise ValueError(f"{storage}: no study called {name!r}; found {found}") from None
     except (sqlalchemy.exc.SQLAlchemyError, json.JSONDecodeError) as error:
-        raise ValueError(f"{storage}: {str(error).splitlines()[0]}") from None
+        expected = "expected a journal file or a storage URL (sqlite:///study.db)"
+        raise ValueError(f"{storage}: {expected}; found {str(error).splitlines()[0]}") from None
 
 
 def replay_study(study: optuna.Study, methods: Sequence[str], *, sample: int | None = None, seed: int = 0) -> dict[str, Any]:

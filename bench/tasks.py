@@ -93,9 +93,10 @@ def make_tasks(protocol: Protocol, records: Sequence[Record]) -> tuple[list[Task
     Raises
     ------
     ValueError
-        No run meets the targets' filter, or a ``task_by`` field is unknown to one that does.
+        No run meets the targets' filter, a field of a filter is unknown to all runs, or a ``task_by`` field to one that does.
     """
     records = sorted(records, key=lambda r: r.run_id)  # nothing depends on the order of a file's rows
+    _require_known(protocol, records)
     chosen = [r for r in records if matches(protocol.targets, r.fields)]
     if not chosen:
         raise ValueError(f"protocol {protocol.name}: no run of {protocol.file} meets targets; found {len(records)} runs")
@@ -112,6 +113,15 @@ def make_tasks(protocol: Protocol, records: Sequence[Record]) -> tuple[list[Task
         else:
             tasks.append(task)
     return tasks, left_out
+
+
+def _require_known(protocol: Protocol, records: Sequence[Record]) -> None:
+    known = sorted({name for record in records for name in record.fields})
+    for part, rules in (("targets", protocol.targets), ("references", protocol.reference_filter)):
+        for name in (name for name in rules if name not in known):
+            raise ValueError(
+                f"protocol {protocol.name}: {part}: no run of {protocol.file} has {name!r}; found {', '.join(known)}"
+            )
 
 
 def _key(protocol: Protocol, record: Record) -> str:

@@ -370,9 +370,10 @@ def _forecast_lines(record: dict[str, Any]) -> list[str]:
     if record["final_loss"] is None:
         return [f"{record['run_id']}: no forecast ({record['status']}: {record['reason']})"]
     interval = f"90 % {record['lower']:.4f} to {record['upper']:.4f}"
+    references = f"{record['n_references']} reference{'' if record['n_references'] == 1 else 's'}"
     lines = [
         f"{record['run_id']}: final loss {record['final_loss']:.4f} ± {record['sd']:.4f}, {interval}",
-        f"  from {record['fraction']:.1%} of training and {record['n_references']} references of {record['family']}",
+        f"  from {record['fraction']:.1%} of training and {references} of {record['family']}",
     ]
     if record.get("error_pct") is not None:
         lines.append(f"  actual {record['actual']:.4f}, error {record['error_pct']:+.2f} %")

@@ -26,7 +26,7 @@ STATUS_REASONS = {
     "non_finite": "the run reported a non-finite value",
     "too_few_points": "no value yet where the references have any",
     "bad_misfit": "the run does not follow the family's curve",
-    "misleading": "so early, curves would have ordered the finished runs worse than chance",
+    "misleading": "curves up to there would have ordered the finished runs worse than chance",
 }
 """Every status of a forecast and what it means."""
 

@@ -43,6 +43,8 @@ def test_an_unknown_task_by_field_and_an_empty_filter_are_one_line(tmp_path):
         tasks_of(tmp_path, sweep_frame(), task_by=["colour"])
     with pytest.raises(ValueError, match=r"no run of anything.parquet meets targets"):
         tasks_of(tmp_path, sweep_frame(), targets={"total_steps": 7})
+    with pytest.raises(ValueError, match=r"references: no run of anything.parquet has 'colour'; found .*total_steps"):
+        tasks_of(tmp_path, sweep_frame(), references={"colour": "red"})
 
 
 def test_a_key_of_hp_can_filter_and_a_column_goes_first(tmp_path):
