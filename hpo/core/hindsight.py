@@ -33,6 +33,8 @@ STAGES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8)
 SLOPE_SD, SURE = 0.5, 1.4
 """Prior sd of the slope about 1, and by how many standard errors it must order the references better than a slope of 1."""
 PAIR_DOF = 4.0
+FAR = 4.0
+"""Forecasts differ where their variance is so many times that of one."""
 APART = 2.0
 """Ends differ where they are this many sds of their noise apart."""
 _TAIL_DOF, _PASSES = 4.0, 30
@@ -118,7 +120,8 @@ def correction_of(known: Hindsight) -> Correction:
         return Correction()
     shift, bent = _tried(known, 0.0), _tried(known, SLOPE_SD)
     orders = _surely_positive(bent.orders - shift.orders)
-    tells = _surely_above_zero(bent.ends - shift.ends) and not _surely_positive(shift.orders - bent.orders)
+    are_apart = float(np.var(known.level)) > FAR * float(np.median(known.variance))  # else what they differ by is their errors
+    tells = are_apart and _surely_above_zero(bent.ends - shift.ends) and not _surely_positive(shift.orders - bent.orders)
     best = bent if orders or tells else shift
     return replace(best.correction, misleads=is_worse_than_chance(best.orders, known.final, known.noise))
 

@@ -79,6 +79,12 @@ def test_forecasts_that_lie_twice_too_far_apart_are_drawn_together():
     assert np.abs(found.of(level) - final).mean() < 0.5 * np.abs(level - final).mean()
 
 
+def test_forecasts_that_differ_by_their_errors_alone_are_left_as_they_are():
+    rng = np.random.default_rng(4)
+    final = 0.001 * rng.normal(size=12)
+    assert correction_of(hindsight(final, final + 0.05 * rng.normal(size=12), sd=0.05)).slope == 1.0
+
+
 def test_one_run_turns_nothing_round():
     final = np.array([-0.381, -0.367, -0.367, -0.367, -0.367, -0.362, -0.36, -0.357])
     level = np.array([-0.194, -0.392, -0.392, -0.393, -0.395, -0.388, -0.385, -0.387])
