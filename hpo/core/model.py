@@ -33,7 +33,7 @@ from hpo.core.metric import Metric
 from hpo.core.model_settings import ModelSettings
 from hpo.core.posterior import Law, align_jointly, mixed_dof, noise_of_ends, probability_best
 from hpo.core.prefix import prefixes_of
-from hpo.core.ranks import chance_by_rank, pooled
+from hpo.core.ranks import chance_by_rank, have_ranks, pooled
 from hpo.core.recipe import Recipe
 from hpo.core.references import Family, Reference, families_of, has_label, is_reference, mixed_families_of, typical_unit
 from hpo.core.remembered import Remembered
@@ -158,10 +158,11 @@ class CollapseModel:
 
         See :mod:`hpo.core.ranks`; as it was where ranks tell none, or ``best`` is not known.
         """
-        law, home = self._align([curve]).law, self._home_of(curve)
-        if chance is None or best is None or home is None or curve.is_complete or not law.members:
+        if chance is None or best is None or curve.is_complete or (home := self._home_of(curve)) is None:
             return chance
-        return pooled(chance, chance_by_rank(*self._back.at(home, curve), float(law.level[0]), best))
+        known, correction = self._back.at(home, curve)
+        law = self._align([curve]).law if have_ranks(known) else Law.of([])
+        return pooled(chance, chance_by_rank(known, correction, float(law.level[0]), best)) if law.members else chance
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict with a ``schema`` number."""

@@ -25,6 +25,11 @@ UNRELATED = 2.0
 """Prior weight, in references, of no relation between ranks at t̂ and at the end."""
 
 
+def have_ranks(known: Hindsight) -> bool:
+    """True if the references are enough to have ranks."""
+    return known.final.size >= FEWEST
+
+
 def chance_by_rank(known: Hindsight, correction: Correction, level: float, best: float) -> float | None:
     """Return the probability that a run whose forecast is ``level`` ends below ``best``, None with too few references.
 
@@ -35,9 +40,9 @@ def chance_by_rank(known: Hindsight, correction: Correction, level: float, best:
     level, best : float
         On the model's scale.
     """
-    n = known.final.size
-    if n < FEWEST:
+    if not have_ranks(known):
         return None
+    n = known.final.size
     told = correction.of(known.level)
     at, end = _scores(told), _scores(known.final)
     held = max(float(at @ end), 0.0) / math.sqrt((float(at @ at) + UNRELATED) * (float(end @ end) + UNRELATED))
